@@ -1,0 +1,3 @@
+//! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file.
+
+pub mod exit;

@@ -1,0 +1,3 @@
+//! The table of contents: one line a phase.
+
+fn main() {}
