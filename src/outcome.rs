@@ -1,0 +1,117 @@
+//! What happened to an attempt, and what follows from it: the table that decides every link, as one pure
+//! function. It knows nothing of processes, files or farms.
+
+use crate::cli::Fallback;
+use serde::Serialize;
+
+/// The two places where a job can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// On the farm, by the adapter's tool.
+    Farm,
+    /// On this machine, by the job's own command.
+    Local,
+}
+
+/// What became of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every declared output was made and is right as far as can be seen.
+    Done,
+    /// The compiler ended with an error of its own.
+    CompilerError,
+    /// The compiler said that all is well, but an output is absent, empty or of the wrong kind.
+    Missing,
+    /// The farm, not the job, is at fault, and another attempt may go better.
+    FarmFault,
+    /// The farm cannot do this job, or any.
+    #[serde(rename = "farm_fault")]
+    FarmUnfit,
+    /// The attempt took longer than it may.
+    TimedOut,
+    /// The program could not be started.
+    NotStarted,
+    /// The link was given up.
+    Cancelled,
+    /// It was not even tried: an input changed under it.
+    Refused,
+}
+
+/// What to do with the job now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Take the outputs.
+    Accept,
+    /// Try again on the farm, after a pause.
+    Retry,
+    /// Run it on this machine.
+    GoHome,
+    /// Give the job up; it is the compiler's or the machine's fault.
+    Fail,
+    /// Give the job up; it is the farm's fault and the job may not run here.
+    FailFarm,
+    /// The link is over.
+    Stop,
+}
+
+/// Decides what follows an attempt that ended at `place` with `outcome`, when `retries` further ones are
+/// allowed on the farm.
+pub fn next(outcome: Outcome, place: Place, retries: u32, fallback: Fallback) -> Next {
+    use Outcome as O;
+    let home = match fallback {
+        Fallback::Local => Next::GoHome,
+        Fallback::Never => Next::FailFarm,
+    };
+    match (outcome, place) {
+        (O::Done, _) => Next::Accept,
+        (O::Cancelled, _) => Next::Stop,
+        (O::Refused, _) => Next::Fail,
+        (_, Place::Local) => Next::Fail,
+        (O::FarmFault | O::Missing, Place::Farm) if retries > 0 => Next::Retry,
+        // Home confirms it: a farm's compiler can fail where ours would not. `never` forbids even that.
+        (O::CompilerError, Place::Farm) if fallback == Fallback::Never => Next::Fail,
+        (_, Place::Farm) => home,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Fallback::{Local as Home, Never};
+    use Place::{Farm, Local};
+
+    /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
+    /// `--fallback never`; then on this machine.
+    const TABLE: [(Outcome, [Next; 4]); 9] = [
+        (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
+        (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
+        (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::FarmFault, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::TimedOut, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::NotStarted, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::Cancelled, [Next::Stop, Next::Stop, Next::Stop, Next::Stop]),
+        (Outcome::Refused, [Next::Fail, Next::Fail, Next::Fail, Next::Fail]),
+    ];
+
+    #[test]
+    fn the_table_holds_row_by_row() {
+        for (outcome, [retry_left, none_left, never, local]) in TABLE {
+            assert_eq!(next(outcome, Farm, 1, Home), retry_left, "{outcome:?}");
+            assert_eq!(next(outcome, Farm, 0, Home), none_left, "{outcome:?}");
+            assert_eq!(next(outcome, Farm, 0, Never), never, "{outcome:?}");
+            assert_eq!(next(outcome, Local, 1, Home), local, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_home_that_may_not() {
+        for (outcome, _) in TABLE {
+            for retries in [0, 1] {
+                assert_ne!(next(outcome, Farm, retries, Never), Next::GoHome, "{outcome:?}");
+            }
+        }
+    }
+}

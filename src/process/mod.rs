@@ -1,0 +1,303 @@
+//! The only place that starts programs. Each gets a process group of its own, an empty standard input and
+//! one pipe for what it prints; `Groups` knows all that are alive, so that one call ends them. It does not
+//! know what the programs are for.
+
+pub mod guard;
+pub mod slots;
+pub mod watch;
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+
+/// What a program printed beyond this many bytes is left out of the middle.
+const OUTPUT_LIMIT: usize = 16 << 20;
+/// How long an end of a process may go unseen on a kernel without pidfds (Linux before 5.3).
+const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// A program to run.
+#[derive(Clone, Debug, Default)]
+pub struct Command {
+    /// Absolute: a bare name makes the standard library fork, which is six times slower at 512 children.
+    pub program: PathBuf,
+    /// Its arguments, without its name.
+    pub args: Vec<String>,
+    /// Variables to set.
+    pub set: Vec<(String, String)>,
+    /// Variables to remove.
+    pub unset: Vec<String>,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code or signal.
+    pub status: ExitStatus,
+    /// What it printed, standard output and standard error in the order of writing.
+    pub output: Vec<u8>,
+}
+
+/// The process groups that are alive. Shared by all threads.
+#[derive(Debug, Default)]
+pub struct Groups {
+    state: Mutex<State>,
+    guard: Option<guard::Guard>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    alive: HashSet<i32>,
+}
+
+/// Tells a running program's group to the thread that may have to end it.
+pub type OnStart<'a> = &'a dyn Fn(Pid);
+
+impl Groups {
+    /// No groups yet; `guard` ends them if this process is killed.
+    pub fn new(guard: Option<guard::Guard>) -> Arc<Self> {
+        Arc::new(Groups { state: Mutex::default(), guard })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked holding it left plain data behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `command` to its end, and ends what it left running in its group.
+    ///
+    /// # Errors
+    /// It could not be started, or the groups were closed before that.
+    pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
+        let (mut child, pid) = self.spawn(command, writer)?;
+        on_start(pid);
+        let output = read_until_exit(reader, pid);
+        self.forget(pid);
+        let status = child.wait()?;
+        Ok(Ended { status, output: output? })
+    }
+
+    /// Starts under the lock that `end_all` takes: no program slips between its start and its registration.
+    fn spawn(&self, command: &Command, output: OwnedFd) -> io::Result<(Child, Pid)> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the link was given up"));
+        }
+        let mut prepared = prepare(command);
+        prepared.stdout(output.try_clone()?).stderr(output);
+        if let Some(guard) = &self.guard {
+            prepared.env(guard::MARK, guard.mark());
+        }
+        let child = prepared.spawn()?;
+        let pid = Pid::from_child(&child);
+        state.alive.insert(pid.as_raw_nonzero().get());
+        if let Some(guard) = &self.guard {
+            guard.add(pid);
+        }
+        Ok((child, pid))
+    }
+
+    /// Ends what is left of the group of a program that has ended but is not reaped yet: until then its
+    /// number is not used again.
+    fn forget(&self, pid: Pid) {
+        let mut state = self.lock();
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        state.alive.remove(&pid.as_raw_nonzero().get());
+        if let Some(guard) = &self.guard {
+            guard.remove(pid);
+        }
+    }
+
+    /// Sends `signal` to one group, if it is alive.
+    pub fn end(&self, pid: Pid, signal: Signal) {
+        if self.lock().alive.contains(&pid.as_raw_nonzero().get()) {
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+
+    /// Sends `signal` to all groups and lets nothing start any more.
+    pub fn end_all(&self, signal: Signal) {
+        let mut state = self.lock();
+        state.closed = true;
+        for pid in state.alive.iter().filter_map(|&raw| Pid::from_raw(raw)) {
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+
+    /// Nothing of ours runs any more.
+    pub fn is_empty(&self) -> bool {
+        self.lock().alive.is_empty()
+    }
+
+    /// The guard, to tell it of files.
+    pub fn guard(&self) -> Option<&guard::Guard> {
+        self.guard.as_ref()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the place that starts programs")]
+fn prepare(command: &Command) -> std::process::Command {
+    debug_assert!(command.program.is_absolute(), "{:?}", command.program);
+    let mut prepared = std::process::Command::new(&command.program);
+    prepared.args(&command.args).stdin(Stdio::null()).process_group(0);
+    for name in &command.unset {
+        prepared.env_remove(name);
+    }
+    prepared.envs(command.set.iter().map(|(name, value)| (name, value)));
+    prepared
+}
+
+/// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
+fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
+    let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
+    let mut pipe = Pipe { file: reader.into(), open: true, output: Output::default() };
+    loop {
+        let mut watched = Vec::with_capacity(2);
+        if pipe.open {
+            watched.push(PollFd::new(&pipe.file, PollFlags::IN));
+        }
+        if let Some(exit) = &exit {
+            watched.push(PollFd::new(exit, PollFlags::IN));
+        }
+        match poll(&mut watched, exit.is_none().then_some(&POLL)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ended = has_ended(pid);
+        pipe.drain()?;
+        if ended {
+            return Ok(pipe.output.finish());
+        }
+    }
+}
+
+fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    // An error means that there is nothing to wait for.
+    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+struct Pipe {
+    file: std::fs::File,
+    open: bool,
+    output: Output,
+}
+
+impl Pipe {
+    /// Takes all that is there now.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 16 << 10];
+        while self.open {
+            match self.file.read(&mut buffer) {
+                Ok(0) => self.open = false,
+                Ok(n) => self.output.push(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was printed, with its middle left out if it is more than `OUTPUT_LIMIT`.
+#[derive(Default)]
+struct Output {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    left_out: usize,
+}
+
+impl Output {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = (OUTPUT_LIMIT / 2).saturating_sub(self.head.len()).min(bytes.len());
+        let (head, tail) = bytes.split_at(room);
+        self.head.extend_from_slice(head);
+        self.tail.extend(tail);
+        let excess = self.tail.len().saturating_sub(OUTPUT_LIMIT / 2);
+        self.tail.drain(..excess);
+        self.left_out += excess;
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if self.left_out > 0 {
+            let note = format!("\n[dtlto-bridge: {} bytes left out here]\n", self.left_out);
+            self.head.extend_from_slice(note.as_bytes());
+        }
+        self.head.extend(self.tail);
+        self.head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn shell(script: &str) -> Command {
+        Command {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            ..Command::default()
+        }
+    }
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let ended = Groups::new(None).run(&shell("echo a; echo b >&2; exit 3"), &|_| ()).unwrap();
+        assert_eq!((ended.status.code(), ended.output.as_slice()), (Some(3), b"a\nb\n".as_slice()));
+    }
+
+    #[test]
+    fn standard_input_is_empty_and_open() {
+        let ended = Groups::new(None).run(&shell("cat && echo done"), &|_| ()).unwrap();
+        assert_eq!(ended.output, b"done\n");
+    }
+
+    #[test]
+    fn a_grandchild_on_the_pipe_does_not_hold_us_and_is_ended() {
+        let start = Instant::now();
+        let ended = Groups::new(None).run(&shell("sleep 60 & echo $!"), &|_| ()).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let grandchild: i32 = String::from_utf8(ended.output).unwrap().trim().parse().unwrap();
+        let gone = || {
+            std::fs::read_to_string(format!("/proc/{grandchild}/stat"))
+                .map_or(true, |stat| stat.contains(") Z"))
+        };
+        while !gone() {
+            assert!(start.elapsed() < Duration::from_secs(5), "{grandchild} lives");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn closed_groups_start_nothing() {
+        let groups = Groups::new(None);
+        groups.end_all(Signal::TERM);
+        let error = groups.run(&shell("true"), &|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_flood_of_output_keeps_its_head_and_its_tail() {
+        let mut output = Output::default();
+        output.push(b"first");
+        for _ in 0..5 {
+            output.push(&vec![b'x'; OUTPUT_LIMIT / 4]);
+        }
+        output.push(b"last");
+        let all = output.finish();
+        assert!(all.starts_with(b"first") && all.ends_with(b"last"));
+        assert!(all.len() < OUTPUT_LIMIT + 100);
+        assert!(String::from_utf8_lossy(&all).contains("bytes left out here"));
+    }
+}
