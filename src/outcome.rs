@@ -1,18 +1,10 @@
 //! What happened to an attempt, and what follows from it: the table that decides every link, as one pure
 //! function. It knows nothing of processes, files or farms.
 
-use crate::cli::Fallback;
 use serde::Serialize;
 
-/// The two places where a job can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// On the farm, by the adapter's tool.
-    Farm,
-    /// On this machine, by the job's own command.
-    Local,
-}
+use crate::adapter::Place;
+use crate::cli::Fallback;
 
 /// What became of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,0 +1,284 @@
+//! The plan of a link: job file x adapter x settings, as plain data. Pure: it touches no disk and knows of
+//! no process. `--dry-run` prints it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::adapter::{List, Manifest, Place, Scalar, Values};
+use crate::cli::{Fallback, Options};
+use crate::jobfile::{Job, JobFile, Text};
+
+/// An attempt on a farm may take this long unless the user says otherwise.
+const FARM_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Options that make clang write files beside its output, put the output's name into the object, or cannot
+/// be seen through: what stands behind them is another option or a file of options.
+const NEEDS_OWN_NAME: [&str; 17] = [
+    "@",
+    "--config",
+    "--coverage",
+    "--save-temps",
+    "--serialize-diagnostics",
+    "-MD",
+    "-MMD",
+    "-Xassembler",
+    "-Xclang",
+    "-dumpdir",
+    "-fcallgraph-info",
+    "-fsave-optimization-record",
+    "-fstack-usage",
+    "-ftest-coverage",
+    "-ftime-trace",
+    "-gsplit-dwarf",
+    "-save-",
+];
+
+/// Under which name an attempt writes its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// A fresh one, renamed when all is well. The argument at this position holds the name.
+    Fresh(usize),
+    /// The job's own: its options make files that are named after the object.
+    Own,
+}
+
+/// How many jobs run where, how long, and what follows when the farm fails.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Jobs at once on this machine.
+    pub local_jobs: usize,
+    /// Jobs at once on the farm.
+    pub farm_jobs: usize,
+    /// Further attempts on the farm.
+    pub retries: u32,
+    /// For one attempt on the farm.
+    pub farm_time: Duration,
+    /// For one attempt on this machine.
+    pub local_time: Option<Duration>,
+    /// Where a job goes that the farm could not do.
+    pub fallback: Fallback,
+}
+
+/// What a link will do.
+#[derive(Debug)]
+pub struct Plan {
+    /// The jobs, as LLD asked for them.
+    pub file: JobFile,
+    /// Who runs them.
+    pub adapter: Manifest,
+    /// Who runs them on this machine.
+    pub local: Manifest,
+    /// Numbers.
+    pub limits: Limits,
+    /// By job.
+    pub naming: Vec<Naming>,
+}
+
+/// The names that change from attempt to attempt.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// Where the object is written.
+    pub object: String,
+    /// The index that is read, if it is not the job's own.
+    pub index: Option<String>,
+    /// The adapter's tool, found; empty if it has none.
+    pub tool: String,
+    /// The link's id.
+    pub link: String,
+}
+
+impl Plan {
+    /// Makes the plan. `cores` is the default for `--local-jobs`.
+    pub fn new(
+        file: JobFile,
+        adapter: Manifest,
+        local: Manifest,
+        options: &Options,
+        cores: usize,
+    ) -> Self {
+        let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
+        let slots = adapter.slots.map_or(local_jobs, |n| n.get() as usize);
+        let limits = Limits {
+            local_jobs,
+            farm_jobs: options.farm_jobs.map_or(slots, |n| n as usize),
+            retries: options.retries,
+            farm_time: options.time_limit().unwrap_or(FARM_LIMIT),
+            local_time: options.time_limit(),
+            fallback: options.fallback,
+        };
+        let naming = file.jobs.iter().map(naming).collect();
+        Plan { file, adapter, local, limits, naming }
+    }
+
+    /// Where jobs go first.
+    pub fn place(&self) -> Place {
+        self.adapter.place
+    }
+
+    /// Who runs jobs at `place`.
+    pub fn manifest(&self, place: Place) -> &Manifest {
+        match place {
+            Place::Farm => &self.adapter,
+            // Another adapter may work here too, a wrapper of a team's own, say.
+            Place::Local if self.adapter.place == Place::Local => &self.adapter,
+            Place::Local => &self.local,
+        }
+    }
+
+    /// The argv of an attempt.
+    pub fn argv(&self, job: usize, place: Place, names: &Names) -> Vec<String> {
+        let values = self.values(job, names);
+        self.manifest(place).command.expand(&values)
+    }
+
+    /// The variables that an attempt sets, and those that it removes.
+    pub fn env(&self, job: usize, place: Place, names: &Names) -> (Vec<(String, String)>, Vec<String>) {
+        let values = self.values(job, names);
+        let env = &self.manifest(place).env;
+        let set = env.set.iter().map(|(name, value)| (name.clone(), value.expand(&values))).collect();
+        (set, env.unset.clone())
+    }
+
+    fn values<'a>(&'a self, job: usize, names: &'a Names) -> JobValues<'a> {
+        JobValues { plan: self, number: job.to_string(), job: &self.file.jobs[job], at: job, names }
+    }
+
+    /// A job's own command, for people: to be pasted into a shell.
+    pub fn own_command(&self, job: usize) -> String {
+        let job = &self.file.jobs[job];
+        let words = [&self.file.compiler].into_iter().chain(&job.args);
+        shell_words::join(words.map(|word| &**word))
+    }
+
+    /// Where a job's attempt number `attempt` writes its object; `fresh` makes up names.
+    pub fn object_name(&self, job: usize, fresh: impl FnOnce(&str) -> String) -> String {
+        let own = &self.file.jobs[job].object;
+        match self.naming[job] {
+            Naming::Own => own.to_string(),
+            Naming::Fresh(_) => fresh(own),
+        }
+    }
+}
+
+/// The one argument that names the object, if it can be replaced without a change of the object's bytes.
+fn naming(job: &Job) -> Naming {
+    let outputs: Vec<usize> = job
+        .args
+        .windows(2)
+        .enumerate()
+        .filter(|(_, pair)| &*pair[0] == "-o" && pair[1] == job.object)
+        .map(|(at, _)| at + 1)
+        .collect();
+    let needs_own = |arg: &str| NEEDS_OWN_NAME.iter().any(|option| arg.starts_with(option));
+    match outputs.as_slice() {
+        [at] if job.other_outputs.is_empty() && !job.args.iter().any(|arg| needs_own(arg)) => {
+            Naming::Fresh(*at)
+        }
+        _ => Naming::Own,
+    }
+}
+
+struct JobValues<'a> {
+    plan: &'a Plan,
+    number: String,
+    job: &'a Job,
+    at: usize,
+    names: &'a Names,
+}
+
+impl JobValues<'_> {
+    fn args(&self) -> Vec<&str> {
+        let index = self.names.index.as_deref();
+        let own_index = format!("-fthinlto-index={}", self.job.index);
+        let args = self.job.args.iter().enumerate().map(|(position, arg)| {
+            if self.plan.naming[self.at] == Naming::Fresh(position) {
+                self.names.object.as_str()
+            } else if **arg == own_index {
+                index.unwrap_or(arg)
+            } else {
+                &**arg
+            }
+        });
+        args.collect()
+    }
+}
+
+impl Values for JobValues<'_> {
+    fn scalar(&self, scalar: Scalar) -> &str {
+        match scalar {
+            Scalar::Compiler => &self.plan.file.compiler,
+            Scalar::Primary => &self.job.primary,
+            Scalar::Index => self.names.index.as_deref().unwrap_or(&self.job.index),
+            Scalar::Object => &self.names.object,
+            Scalar::LinkerOutput => &self.plan.file.linker_output,
+            Scalar::Tool => &self.names.tool,
+            Scalar::Job => &self.number,
+            Scalar::Link => &self.names.link,
+        }
+    }
+
+    fn list(&self, list: List) -> Vec<&str> {
+        let job = self.job;
+        match list {
+            List::Args => self.args(),
+            List::Imports => texts(&job.imports).collect(),
+            List::OtherInputs => texts(&job.other_inputs).collect(),
+            List::Inputs => [&*job.primary, self.scalar(Scalar::Index)]
+                .into_iter()
+                .chain(texts(&job.imports))
+                .chain(texts(&job.other_inputs))
+                .collect(),
+            List::Outputs => {
+                [&*self.names.object].into_iter().chain(texts(&job.other_outputs)).collect()
+            }
+        }
+    }
+}
+
+fn texts(texts: &[Text]) -> impl Iterator<Item = &str> {
+    texts.iter().map(|text| &**text)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { file, adapter, limits, .. } = self;
+        let at_once = match adapter.place {
+            Place::Farm => limits.farm_jobs,
+            Place::Local => limits.local_jobs,
+        };
+        writeln!(
+            f,
+            "plan for {:?}: {} jobs, adapter {}, {at_once} at once",
+            file.linker_output,
+            file.jobs.len(),
+            adapter.name
+        )?;
+        writeln!(f, "compiler: {}", file.compiler)?;
+        let names = |job: &Job| Names {
+            object: job.object.to_string(),
+            index: None,
+            tool: adapter.tool.as_ref().map_or(String::new(), |t| t.as_path().display().to_string()),
+            link: "LINK".into(),
+        };
+        for (number, job) in file.jobs.iter().enumerate() {
+            let names = names(job);
+            writeln!(f, "job {number}: {} -> {}", job.primary, job.object)?;
+            writeln!(f, "  index:   {}", job.index)?;
+            for (what, texts) in [
+                ("imports", &job.imports),
+                ("inputs", &job.other_inputs),
+                ("outputs", &job.other_outputs),
+            ] {
+                if !texts.is_empty() {
+                    writeln!(f, "  {:8} {}", format!("{what}:"), texts.join(", "))?;
+                }
+            }
+            if self.naming[number] == Naming::Own {
+                writeln!(f, "  writes under its own name: its options make files named after the object")?;
+            }
+            let argv = self.argv(number, adapter.place, &names);
+            writeln!(f, "  {}: {}", adapter.place, shell_words::join(argv))?;
+        }
+        Ok(())
+    }
+}
