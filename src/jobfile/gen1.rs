@@ -1,5 +1,6 @@
-//! The draft that was reviewed before DTLTO landed (llvm#126654): fields with names in place of positions, and arguments
-//! that refer to them. Linkers built from it still exist in-house; no release writes it.
+//! The draft that was reviewed before DTLTO landed (llvm#126654): fields with names in place of positions, and
+//! arguments that refer to them. Only linkers built in-house from that branch write it, no release does.
+//! Knows nothing of the landed shape.
 
 use super::json::{At, Node, Reader, Record};
 use super::{Job, Text};

@@ -1,5 +1,5 @@
 //! JSON text as a small tree that borrows from it, and the readers that name a place when something is wrong there.
-//! serde's own messages name Rust types and its derive drops unknown fields in silence; here both speak the file's terms.
+//! serde's own messages name Rust types, and its derive drops unknown fields in silence.
 //! Knows neither dialect, only the names that any dialect uses: a value under another name is skipped, not kept.
 
 use super::Text;
