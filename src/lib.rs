@@ -1,6 +1,34 @@
-//! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file.
+//! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file. A module uses only
+//! those above it in this list; `tests/tidy.rs` holds it.
+
+pub mod exit;
 
 pub mod cli;
-pub mod exit;
+
+pub mod jobfile;
+
+pub mod bitcode;
+
+pub mod adapter;
+
 pub mod outcome;
+
 pub mod process;
+
+pub mod plan;
+
+pub mod inputs;
+
+pub mod collect;
+
+pub mod report;
+
+pub mod attempt;
+
+pub mod run;
+
+pub mod save;
+
+pub mod overrides;
+
+pub mod link;
