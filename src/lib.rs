@@ -1,6 +1,7 @@
 //! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file. A module uses only
 //! those above it in this list; `tests/tidy.rs` holds it.
 
+pub mod bitcode;
 pub mod exit;
 
 pub mod cli;

@@ -1,0 +1,335 @@
+//! The walk through a bitstream: blocks, abbreviations and records.
+//! A block is skipped by its length word unless it is opened, so what is unknown costs nothing.
+//! Knows the form only: what a block or a record means is the caller's business.
+
+use super::bits::Cursor;
+use super::{BLOCKINFO, Refusal};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+const MAGIC: [u8; 4] = [0x42, 0x43, 0xC0, 0xDE];
+const WRAPPER_MAGIC: [u8; 4] = 0x0B17_C0DE_u32.to_le_bytes();
+/// `SETBID`, a record of BLOCKINFO: the definitions that follow are for that block.
+const SETBID: u64 = 1;
+/// More operands than any abbreviation of LLVM has. Keeps the cost of a record, which may be three
+/// bits long, within a constant.
+const MOST_OPERANDS: u64 = 64;
+/// More abbreviations than LLVM has for any kind of block. Keeps the cost of opening one, which may be
+/// empty, within a constant.
+const MOST_SHARED: usize = 256;
+
+/// Where a block lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The kind of block.
+    pub id: u64,
+    /// The width in bits of abbreviation ids inside.
+    pub width: u32,
+    /// The place in the file of the length word, in bytes.
+    pub length_at: usize,
+    /// The place in the file of what follows the length word, up to the end of the block, in bytes.
+    pub body: Range<usize>,
+}
+
+/// A record, however it was laid out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The kind of record, within its block.
+    pub code: u64,
+    /// The operands, those of an array among them.
+    pub operands: Vec<u64>,
+    /// The place in the file of a blob, in bytes.
+    pub blob: Option<Range<usize>>,
+}
+
+/// What a block holds, but for definitions of abbreviations, which the walk keeps to itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'r> {
+    /// A block inside; the walk goes on behind it.
+    Block(Header),
+    /// A record, valid until the next item is asked for.
+    Record(&'r Record),
+}
+
+/// An open block: a position in it, and the abbreviations known there.
+#[derive(Debug)]
+pub struct Block<'a> {
+    cursor: Cursor<'a>,
+    width: u32,
+    is_file: bool,
+    abbreviations: Vec<Rc<Abbreviation>>,
+    record: Record,
+}
+
+enum Step {
+    End,
+    Block(Header),
+    Definition(Abbreviation),
+    Record,
+}
+
+impl<'a> Block<'a> {
+    /// Opens the top level of a file of raw bitcode.
+    ///
+    /// # Errors
+    /// If the magic is another one.
+    pub fn file(file: &'a [u8]) -> Result<Self, Refusal> {
+        match file.first_chunk() {
+            Some(&MAGIC) => {}
+            Some(&WRAPPER_MAGIC) => return Err(Refusal::Wrapped),
+            _ => return Err(Refusal::NotBitcode),
+        }
+        let cursor = Cursor::new(file, MAGIC.len()..file.len())?;
+        Ok(Block {
+            cursor,
+            width: 2,
+            is_file: true,
+            abbreviations: Vec::new(),
+            record: Record::default(),
+        })
+    }
+
+    /// Opens the block at `header` of the same file, with the abbreviations that `info` has for it.
+    ///
+    /// # Errors
+    /// If the header is not one of this file.
+    pub fn open(file: &'a [u8], header: &Header, info: &BlockInfo) -> Result<Self, Refusal> {
+        Ok(Block {
+            cursor: Cursor::new(file, header.body.clone())?,
+            width: header.width,
+            is_file: false,
+            abbreviations: info.0.get(&header.id).cloned().unwrap_or_default(),
+            record: Record::default(),
+        })
+    }
+
+    /// The next block or record, or `None` at the end.
+    ///
+    /// # Errors
+    /// If the bitstream is broken here; then there is nothing more to be had from this block.
+    pub fn next_item(&mut self) -> Result<Option<Item<'_>>, Refusal> {
+        loop {
+            match self.step()? {
+                Step::End => return Ok(None),
+                Step::Block(header) => return Ok(Some(Item::Block(header))),
+                Step::Definition(abbreviation) => self.abbreviations.push(Rc::new(abbreviation)),
+                Step::Record => return Ok(Some(Item::Record(&self.record))),
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Refusal> {
+        if self.is_file && self.cursor.at_end() {
+            return Ok(Step::End);
+        }
+        let id = self.cursor.fixed(self.width)?;
+        if self.is_file && id != 1 {
+            return Err(self.cursor.malformed("something other than a block is at the top level"));
+        }
+        match id {
+            0 => {
+                self.cursor.align32()?;
+                if !self.cursor.at_end() {
+                    return Err(self.cursor.malformed("a block ends before its length says so"));
+                }
+                Ok(Step::End)
+            }
+            1 => self.header().map(Step::Block),
+            2 => Abbreviation::read(&mut self.cursor).map(Step::Definition),
+            3 => self.unabbreviated().map(|()| Step::Record),
+            _ => {
+                let known = self.abbreviations.get(id as usize - 4);
+                let known = known.ok_or(self.cursor.malformed("an abbreviation is not defined"))?;
+                known.record(&mut self.cursor, &mut self.record)?;
+                Ok(Step::Record)
+            }
+        }
+    }
+
+    fn header(&mut self) -> Result<Header, Refusal> {
+        let id = self.cursor.vbr(8)?;
+        let width = self.cursor.vbr(4)?;
+        if !(2..=32).contains(&width) {
+            return Err(self.cursor.malformed("a block has abbreviation ids of an unknown width"));
+        }
+        self.cursor.align32()?;
+        let length_at = (self.cursor.bit() / 8) as usize;
+        let words = self.cursor.fixed(32)?;
+        let body = self.cursor.bytes(words * 4)?;
+        Ok(Header { id, width: width as u32, length_at, body })
+    }
+
+    fn unabbreviated(&mut self) -> Result<(), Refusal> {
+        let Record { code, operands, blob } = &mut self.record;
+        operands.clear();
+        *blob = None;
+        *code = self.cursor.vbr(6)?;
+        for _ in 0..self.cursor.vbr(6)? {
+            operands.push(self.cursor.vbr(6)?);
+        }
+        Ok(())
+    }
+}
+
+/// The abbreviations that blocks begin with, as the BLOCKINFO blocks so far say.
+#[derive(Clone, Debug, Default)]
+pub struct BlockInfo(BTreeMap<u64, Vec<Rc<Abbreviation>>>);
+
+impl BlockInfo {
+    /// Adds what the BLOCKINFO block at `header` says.
+    ///
+    /// # Errors
+    /// If that block is broken, holds another one, or defines an abbreviation for no block.
+    pub fn read(&mut self, file: &[u8], header: &Header) -> Result<(), Refusal> {
+        debug_assert_eq!(header.id, BLOCKINFO);
+        let mut block = Block::open(file, header, &BlockInfo::default())?;
+        let mut target = None;
+        loop {
+            match block.step()? {
+                Step::End => return Ok(()),
+                Step::Block(_) => return Err(block.cursor.malformed("BLOCKINFO holds a block")),
+                Step::Definition(abbreviation) => {
+                    let id = target.ok_or(
+                        block.cursor.malformed("BLOCKINFO defines an abbreviation for no block"),
+                    )?;
+                    let known = self.0.entry(id).or_default();
+                    if known.len() == MOST_SHARED {
+                        return Err(block.cursor.malformed("BLOCKINFO has too many abbreviations"));
+                    }
+                    known.push(Rc::new(abbreviation));
+                }
+                Step::Record if block.record.code == SETBID => {
+                    target = block.record.operands.first().copied();
+                }
+                Step::Record => {}
+            }
+        }
+    }
+
+    /// Whether there are abbreviations for blocks of that id.
+    pub fn knows(&self, id: u64) -> bool {
+        self.0.contains_key(&id)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Scalar {
+    Literal(u64),
+    Fixed(u32),
+    Vbr(u32),
+    Char6,
+}
+
+impl Scalar {
+    #[inline]
+    fn read(self, cursor: &mut Cursor<'_>) -> Result<u64, Refusal> {
+        const CHAR6: &[u8; 64] =
+            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._";
+        match self {
+            Scalar::Literal(value) => Ok(value),
+            Scalar::Fixed(width) => cursor.fixed(width),
+            Scalar::Vbr(width) => cursor.vbr(width),
+            Scalar::Char6 => Ok(u64::from(CHAR6[cursor.fixed(6)? as usize])),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tail {
+    Nothing,
+    Array(Scalar),
+    Blob,
+}
+
+/// How the fields of a record are laid out: the code, scalar operands, then perhaps many more.
+#[derive(Debug)]
+struct Abbreviation {
+    code: Scalar,
+    operands: Vec<Scalar>,
+    tail: Tail,
+}
+
+enum Operand {
+    Scalar(Scalar),
+    Array,
+    Blob,
+}
+
+impl Abbreviation {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Refusal> {
+        let count = cursor.vbr(5)?;
+        if count > MOST_OPERANDS {
+            return Err(cursor.malformed("an abbreviation has too many operands"));
+        }
+        let mut scalars = Vec::new();
+        let mut tail = Tail::Nothing;
+        for left in (0..count).rev() {
+            match Operand::read(cursor)? {
+                Operand::Scalar(scalar) => scalars.push(scalar),
+                Operand::Blob if left == 0 => tail = Tail::Blob,
+                Operand::Array if left == 1 => {
+                    let Operand::Scalar(element) = Operand::read(cursor)? else {
+                        return Err(cursor.malformed("an array's elements are no numbers"));
+                    };
+                    if matches!(element, Scalar::Literal(_)) {
+                        return Err(cursor.malformed("an array's elements take no room"));
+                    }
+                    tail = Tail::Array(element);
+                    break;
+                }
+                _ => return Err(cursor.malformed("an array or blob is not the last operand")),
+            }
+        }
+        if scalars.is_empty() {
+            return Err(cursor.malformed("an abbreviation has no record code"));
+        }
+        Ok(Abbreviation { code: scalars.remove(0), operands: scalars, tail })
+    }
+
+    fn record(&self, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Refusal> {
+        record.operands.clear();
+        record.blob = None;
+        record.code = self.code.read(cursor)?;
+        for operand in &self.operands {
+            record.operands.push(operand.read(cursor)?);
+        }
+        match self.tail {
+            Tail::Nothing => {}
+            Tail::Array(element) => {
+                for _ in 0..cursor.vbr(6)? {
+                    record.operands.push(element.read(cursor)?);
+                }
+            }
+            Tail::Blob => {
+                let length = cursor.vbr(6)?;
+                cursor.align32()?;
+                record.blob = Some(cursor.bytes(length)?);
+                cursor.align32()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operand {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Refusal> {
+        if cursor.fixed(1)? == 1 {
+            return Ok(Operand::Scalar(Scalar::Literal(cursor.vbr(8)?)));
+        }
+        let kind = cursor.fixed(3)?;
+        let scalar = match kind {
+            1 | 2 => match (kind, cursor.vbr(5)?) {
+                (_, 0) => Scalar::Literal(0),
+                (1, width @ 1..=32) => Scalar::Fixed(width as u32),
+                (2, width @ 2..=32) => Scalar::Vbr(width as u32),
+                _ => return Err(cursor.malformed("a number has an unknown width")),
+            },
+            3 => return Ok(Operand::Array),
+            4 => Scalar::Char6,
+            5 => return Ok(Operand::Blob),
+            _ => return Err(cursor.malformed("an abbreviation has an operand of unknown kind")),
+        };
+        Ok(Operand::Scalar(scalar))
+    }
+}
