@@ -18,9 +18,12 @@ pub enum Outcome {
     Missing,
     /// The farm, not the job, is at fault, and another attempt may go better.
     FarmFault,
-    /// The farm cannot do this job, or any.
+    /// The farm cannot do this job.
     #[serde(rename = "farm_fault")]
     FarmUnfit,
+    /// The farm cannot do any job.
+    #[serde(rename = "farm_fault")]
+    FarmDown,
     /// The attempt took longer than it may.
     TimedOut,
     /// The program could not be started.
@@ -76,12 +79,13 @@ mod tests {
 
     /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
     /// `--fallback never`; then on this machine.
-    const TABLE: [(Outcome, [Next; 4]); 9] = [
+    const TABLE: [(Outcome, [Next; 4]); 10] = [
         (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
         (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
         (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmFault, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::FarmDown, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::TimedOut, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::NotStarted, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::Cancelled, [Next::Stop, Next::Stop, Next::Stop, Next::Stop]),

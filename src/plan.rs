@@ -143,11 +143,16 @@ impl Plan {
         JobValues { plan: self, number: job.to_string(), job: &self.file.jobs[job], at: job, names }
     }
 
-    /// A job's own command, for people: to be pasted into a shell.
-    pub fn own_command(&self, job: usize) -> String {
-        let job = &self.file.jobs[job];
-        let words = [&self.file.compiler].into_iter().chain(&job.args);
-        shell_words::join(words.map(|word| &**word))
+    /// The command of an attempt under the job's own names, ready to be pasted into a shell.
+    pub fn shown_command(&self, job: usize, place: Place) -> String {
+        let tool = self.manifest(place).tool.as_ref();
+        let names = Names {
+            object: self.file.jobs[job].object.to_string(),
+            index: None,
+            tool: tool.map_or(String::new(), |tool| tool.as_path().display().to_string()),
+            link: "LINK".into(),
+        };
+        shell_words::join(self.argv(job, place, &names))
     }
 
     /// Where a job's attempt number `attempt` writes its object; `fresh` makes up names.
@@ -254,14 +259,7 @@ impl fmt::Display for Plan {
             adapter.name
         )?;
         writeln!(f, "compiler: {}", file.compiler)?;
-        let names = |job: &Job| Names {
-            object: job.object.to_string(),
-            index: None,
-            tool: adapter.tool.as_ref().map_or(String::new(), |t| t.as_path().display().to_string()),
-            link: "LINK".into(),
-        };
         for (number, job) in file.jobs.iter().enumerate() {
-            let names = names(job);
             writeln!(f, "job {number}: {} -> {}", job.primary, job.object)?;
             writeln!(f, "  index:   {}", job.index)?;
             for (what, texts) in [
@@ -276,8 +274,7 @@ impl fmt::Display for Plan {
             if self.naming[number] == Naming::Own {
                 writeln!(f, "  writes under its own name: its options make files named after the object")?;
             }
-            let argv = self.argv(number, adapter.place, &names);
-            writeln!(f, "  {}: {}", adapter.place, shell_words::join(argv))?;
+            writeln!(f, "  {}: {}", adapter.place, self.shown_command(number, adapter.place))?;
         }
         Ok(())
     }

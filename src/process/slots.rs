@@ -32,6 +32,13 @@ enum Kind {
     Free,
 }
 
+impl Slot {
+    /// A slot of a machine on which nothing can be shared.
+    pub fn unshared() -> Self {
+        Slot(Kind::Free)
+    }
+}
+
 /// Where slots come from.
 #[derive(Debug)]
 pub struct Slots(Source);
@@ -87,7 +94,7 @@ impl Slots {
         match &mut self.0 {
             Source::Server { linker, .. } => std::mem::take(linker).then_some(Slot(Kind::Linker)),
             Source::Locks { pool, .. } => pool.take(),
-            Source::Free => Some(Slot(Kind::Free)),
+            Source::Free => Some(Slot::unshared()),
         }
     }
 

@@ -92,6 +92,18 @@ impl Reporter {
         }
     }
 
+    /// A detail that costs something to put together.
+    pub fn detail_with(&mut self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            self.line(&text());
+        }
+    }
+
+    /// A command, ready to be pasted into a shell.
+    pub fn command(&mut self, command: &str) {
+        self.line(&format!("to repeat it: {command}"));
+    }
+
     /// A failure.
     pub fn error(&mut self, text: &str) {
         self.line(&format!("error: {text}"));

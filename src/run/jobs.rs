@@ -1,0 +1,124 @@
+//! What is known of each job, and the counters: changed only through here, so that they cannot drift apart.
+
+use crate::adapter::Place;
+use crate::attempt::Report;
+use crate::outcome::Outcome;
+use crate::report::stats::{Output, Try, ms};
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Waiting or running.
+    #[default]
+    Open,
+    /// Its outputs were taken; made at this place.
+    Accepted(Place),
+    /// It was given up.
+    Failed,
+}
+
+/// One job.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Where it stands.
+    pub state: State,
+    /// Every attempt, in order.
+    pub tries: Vec<Try>,
+    /// Digests of what was taken, if wanted.
+    pub outputs: Vec<Output>,
+    begun: usize,
+    retries: u32,
+    came_home: bool,
+}
+
+/// All jobs of a link.
+#[derive(Debug)]
+pub struct Jobs {
+    all: Vec<Progress>,
+    done: usize,
+}
+
+impl Jobs {
+    pub(super) fn new(count: usize) -> Self {
+        Jobs { all: vec![Progress::default(); count], done: 0 }
+    }
+
+    /// Counts an attempt that begins, and says its number.
+    pub(super) fn begin(&mut self, job: usize) -> usize {
+        self.all[job].begun += 1;
+        self.all[job].begun
+    }
+
+    pub(super) fn record(&mut self, report: &Report) {
+        self.all[report.which.job].tries.push(Try {
+            place: Some(report.which.place),
+            host: None,
+            outcome: report.outcome,
+            reason: report.reason.clone(),
+            ms: ms(report.took),
+        });
+    }
+
+    pub(super) fn accept(&mut self, job: usize, outputs: Vec<Output>) {
+        let progress = &mut self.all[job];
+        let place = progress.tries.last().and_then(|last| last.place).unwrap_or(Place::Local);
+        progress.state = State::Accepted(place);
+        progress.outputs = outputs;
+        self.done += 1;
+    }
+
+    pub(super) fn fail(&mut self, job: usize) {
+        self.all[job].state = State::Failed;
+    }
+
+    /// Gives up a job that was never started, for the farm's sake.
+    pub(super) fn fail_for_farm(&mut self, job: usize, reason: &str) {
+        let outcome = Outcome::FarmDown;
+        let reason = reason.to_owned();
+        self.all[job].tries.push(Try { place: None, host: None, outcome, reason, ms: 0 });
+        self.fail(job);
+    }
+
+    pub(super) fn retry(&mut self, job: usize) {
+        self.all[job].retries += 1;
+    }
+
+    /// Further attempts on the farm that a job has had.
+    pub(super) fn retries(&self, job: usize) -> u32 {
+        self.all[job].retries
+    }
+
+    pub(super) fn go_home(&mut self, job: usize) {
+        self.all[job].came_home = true;
+    }
+
+    /// Jobs that have their objects.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Jobs that were made at `place`.
+    pub fn made_at(&self, place: Place) -> usize {
+        self.all.iter().filter(|progress| progress.state == State::Accepted(place)).count()
+    }
+
+    /// Jobs that were tried and given up.
+    pub fn failed(&self) -> usize {
+        self.all.iter().filter(|progress| progress.state == State::Failed).count()
+    }
+
+    /// Attempts on the farm beyond the first, of all jobs.
+    pub fn all_retries(&self) -> usize {
+        self.all.iter().map(|progress| progress.retries as usize).sum()
+    }
+
+    /// Jobs that ended here though a farm was meant.
+    pub fn fallbacks(&self) -> usize {
+        self.all.iter().filter(|p| p.came_home && p.state == State::Accepted(Place::Local)).count()
+    }
+
+    /// Each job, in LLD's order.
+    pub fn iter(&self) -> impl Iterator<Item = &Progress> {
+        self.all.iter()
+    }
+}
