@@ -11,7 +11,7 @@ use anyhow::anyhow;
 
 use super::shape::{self, Raw, RawEnv, RawExit, RawProbe};
 use super::strict::Object;
-use super::template::{Argv, Element, Scalar, Template};
+use super::template::{Argv, Element, List, Scalar, Template};
 use super::{Env, ExitRule, Manifest, Place, Probe, Source, Tool};
 
 /// How many problems one error lists.
@@ -157,9 +157,6 @@ impl Checker {
     }
 
     fn command(&mut self, command: &[String]) -> Argv {
-        if command.is_empty() {
-            self.add("command", "must name a program");
-        }
         let mut argv = Vec::with_capacity(command.len());
         for (i, text) in command.iter().enumerate() {
             let at = format!("command[{i}]");
@@ -175,6 +172,12 @@ impl Checker {
                 }
                 Err(problems) => self.unreadable(&at, text, &problems),
             }
+        }
+        if command.is_empty() {
+            self.add("command", "must name a program");
+        } else if argv.len() == command.len() && !argv.contains(&Element::Splice(List::Args)) {
+            let why = "without it other objects would be made";
+            self.add("command", format_args!("needs the element {{args...}}; {why}"));
         }
         Argv(argv)
     }
