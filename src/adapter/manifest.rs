@@ -1,0 +1,180 @@
+//! A manifest that has passed every check, and what can be asked of it. Knows neither JSON nor where
+//! manifests are kept.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use super::template::{Argv, Scalar, Template};
+use super::words::words;
+
+words! {
+    /// Where a job is when the exit code 0 says that it is done.
+    pub enum Place {
+        /// This machine.
+        Local = "local",
+        /// Another machine.
+        Farm = "farm",
+    }
+}
+
+words! {
+    /// How jobs are handed over.
+    pub enum HandOver {
+        /// A process for each job.
+        Each = "each",
+    }
+}
+
+words! {
+    /// How the files of a job get to where it runs.
+    pub enum Shipping {
+        /// They are there: the job runs on files that it sees as we do.
+        Direct = "direct",
+    }
+}
+
+words! {
+    /// What an exit code other than 0 says.
+    pub enum Meaning {
+        /// The compiler ran and failed; it would fail everywhere.
+        CompilerError = "compiler error",
+        /// No room at the moment; trying again can help.
+        Busy = "busy",
+        /// The connection or the host was lost; trying again can help.
+        Unreachable = "unreachable",
+        /// This host or farm cannot run the compiler: no retry, the job goes home.
+        NoCompiler = "no compiler",
+        /// The farm as a whole cannot be used.
+        NoHosts = "no hosts",
+    }
+}
+
+/// In which words one tool is talked to.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// What `--adapter` calls it: `[a-z0-9_-]+`.
+    pub name: String,
+    /// One line for people.
+    pub summary: String,
+    /// Where to read about the tool.
+    pub homepage: Option<String>,
+    /// Where a job is when the exit code 0 says that it is done.
+    pub place: Place,
+    /// How jobs are handed over.
+    pub hand_over: HandOver,
+    /// How the files of a job get to where it runs.
+    pub shipping: Shipping,
+    /// The program behind `{tool}`; there if, and only if, a template uses it.
+    pub tool: Option<Tool>,
+    /// The command of one job.
+    pub command: Argv,
+    /// What is changed in the environment of a command.
+    pub env: Env,
+    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm.
+    pub slots: Option<NonZeroU32>,
+    /// What exit codes mean; see [`Manifest::failure`].
+    pub exit: Vec<ExitRule>,
+    /// Commands that show whether the tool can be used.
+    pub probes: Vec<Probe>,
+    /// Further lines for people.
+    pub notes: Vec<String>,
+    /// Where the manifest comes from.
+    pub source: Source,
+}
+
+impl Manifest {
+    /// What the exit code of a job's command says, with the manifest's words for people; `None` is success.
+    ///
+    /// The code 0 is always success, and one that no rule lists is the compiler's own.
+    pub fn failure(&self, code: i32) -> Option<(Meaning, Option<&str>)> {
+        if code == 0 {
+            return None;
+        }
+        let rule = u8::try_from(code)
+            .ok()
+            .and_then(|code| self.exit.iter().find(|rule| rule.codes.contains(&code)));
+        Some(rule.map_or((Meaning::CompilerError, None), |rule| (rule.means, rule.say.as_deref())))
+    }
+}
+
+/// The program behind `{tool}`, still to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// A name to be searched on `PATH`.
+    OnPath(String),
+    /// An absolute path; the file need not be there.
+    At(PathBuf),
+}
+
+impl Tool {
+    /// The name or the absolute path, as a search on `PATH` takes it.
+    pub fn as_path(&self) -> &Path {
+        match self {
+            Tool::OnPath(name) => Path::new(name),
+            Tool::At(path) => path,
+        }
+    }
+}
+
+/// What is changed in the environment of a command.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    /// Variables to set, with their values.
+    pub set: Vec<(String, Template)>,
+    /// Variables to remove.
+    pub unset: Vec<String>,
+}
+
+/// What some exit codes mean.
+#[derive(Clone, Debug)]
+pub struct ExitRule {
+    /// The codes, within 1..=255.
+    pub codes: RangeInclusive<u8>,
+    /// What they say.
+    pub means: Meaning,
+    /// The same in words for people.
+    pub say: Option<String>,
+}
+
+/// A command that shows whether the tool can be used: it exits with 0 and prints what is expected.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    pub(super) command: Vec<Template>,
+    /// Text that the command's output must hold.
+    pub expect: Option<String>,
+    /// What to do if the probe fails.
+    pub help: String,
+}
+
+impl Probe {
+    /// The arguments, the program first; `tool` and `compiler` are all that a probe may ask for.
+    pub fn argv(&self, tool: &str, compiler: &str) -> Vec<String> {
+        let value = |scalar| if scalar == Scalar::Tool { tool } else { compiler };
+        self.command.iter().map(|template| template.expand_with(value)).collect()
+    }
+
+    /// Whether the command needs a compiler to be known.
+    pub fn needs_compiler(&self) -> bool {
+        self.command.iter().flat_map(Template::scalars).any(|scalar| scalar == Scalar::Compiler)
+    }
+}
+
+/// Where a manifest comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Embedded in this program.
+    BuiltIn,
+    /// A file.
+    File(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::BuiltIn => f.write_str("built-in"),
+            Source::File(path) => path.display().fmt(f),
+        }
+    }
+}

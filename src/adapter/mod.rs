@@ -1,0 +1,19 @@
+//! Adapters: JSON manifests that say in which words a tool is talked to, read strictly and checked whole
+//! at load. This module knows neither job files nor processes: it turns values into an argv and exit
+//! codes into meanings; others find the tool, start it and decide what follows.
+
+mod check;
+mod lookup;
+mod manifest;
+#[cfg(test)]
+mod readme_test;
+mod shape;
+mod strict;
+mod template;
+mod words;
+
+pub use lookup::{Entry, available, load};
+pub use manifest::{
+    Env, ExitRule, HandOver, Manifest, Meaning, Place, Probe, Shipping, Source, Tool,
+};
+pub use template::{Argv, List, Scalar, Template, Values};
