@@ -158,8 +158,12 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
     setup.inputs.check(job)?;
     let index = repair_index(setup, which, object)?;
     collect::remove_old(job)?;
-    let names =
-        Names { object: object.to_owned(), index, tool: setup.tool.clone(), link: setup.link.clone() };
+    let names = Names {
+        object: object.to_owned(),
+        index,
+        tool: setup.tool.clone(),
+        link: setup.link.clone(),
+    };
     let mut argv = plan.argv(which.job, which.place, &names).into_iter();
     let first = argv.next().context("the adapter's command is empty")?;
     let program = if *first == *plan.file.compiler {

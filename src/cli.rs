@@ -166,6 +166,9 @@ pub struct Options {
     /// Print the plan on stderr, check the inputs, run nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Hosts that an override forbids; no option of its own.
+    #[arg(skip)]
+    pub never_hosts: Vec<String>,
 }
 
 impl Options {

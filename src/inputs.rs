@@ -83,7 +83,8 @@ impl Inputs {
             for output in job.outputs() {
                 let found = fs::symlink_metadata(&**output).ok();
                 if let Some(input) = found.and_then(|f| known.get(&(f.dev(), f.ino()))) {
-                    problems.push(format!("jobs[{number}]: the output {output} is the input {input}"));
+                    problems
+                        .push(format!("jobs[{number}]: the output {output} is the input {input}"));
                 }
             }
         }
@@ -124,7 +125,9 @@ fn look_at(input: &str) -> anyhow::Result<Stamp> {
             "{input}: LLD 21 names this archive member but never extracts it; \
              use LLD 22 or newer, or a thin archive (ar --thin), or the objects themselves"
         ),
-        Err(error) if error.kind() == ErrorKind::NotFound => bail!("{input}: there is no such input"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{input}: there is no such input")
+        }
         Err(error) => return Err(error).context(input.to_owned()),
     };
     if !found.is_file() {
@@ -163,7 +166,10 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
             Ok(Some(repaired))
         }
         Agreement::Different { .. } => {
-            bail!("{}: this index names other modules than the job does: is it another job's?", job.index)
+            bail!(
+                "{}: this index names other modules than the job does: is it another job's?",
+                job.index
+            )
         }
     }
 }

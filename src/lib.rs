@@ -1,7 +1,6 @@
 //! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file. A module uses only
 //! those above it in this list; `tests/tidy.rs` holds it.
 
-pub mod bitcode;
 pub mod exit;
 
 pub mod cli;
@@ -33,3 +32,5 @@ pub mod save;
 pub mod overrides;
 
 pub mod link;
+
+pub mod doctor;

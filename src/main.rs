@@ -1,3 +1,102 @@
-//! The table of contents: one line a phase.
+//! The table of contents:
+//!
+//! * a link, what LLD runs: `link::link` reads the job file, plans, checks, runs the jobs and reports;
+//! * `adapters`, `doctor`, `replay`: for people;
+//! * `guard`: the helper that ends a link's processes if the bridge is killed.
 
-fn main() {}
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dtlto_bridge::cli::{self, Environment, Options, Task};
+use dtlto_bridge::exit::{Exit, Failure};
+use dtlto_bridge::link::{Ending, Request, link};
+use dtlto_bridge::process::{guard, slots, watch};
+use dtlto_bridge::{doctor, report, save};
+
+fn main() -> ExitCode {
+    // Both must see the process as it was started.
+    let server = slots::inherited_server();
+    let linker = watch::Linker::seen_at_start();
+    let line = match cli::parse(std::env::args_os().collect()) {
+        Ok(line) => line,
+        Err(error) => {
+            let _ = error.print();
+            return code(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
+        }
+    };
+    let environment = Environment::read();
+    let result = match line.task {
+        None => {
+            let job_file = line.job_file.unwrap_or_default();
+            link(Request {
+                job_file: &job_file,
+                linker: Some(linker),
+                server,
+                compiler: None,
+                options: line.options,
+                environment: &environment,
+            })
+        }
+        Some(Task::Adapters { names }) => doctor::adapters(&names, &environment),
+        Some(Task::Doctor { adapter }) => doctor::doctor(&adapter, &environment),
+        Some(Task::Replay { folder, compiler, options }) => {
+            replay(&folder, compiler, options, &environment)
+        }
+        Some(Task::Guard { mark }) => {
+            guard::serve(&mark, std::io::stdin().lock());
+            Ok(Ending { exit: Exit::Ok, signal: None })
+        }
+    };
+    match result {
+        Ok(Ending { exit, signal }) => {
+            if let Some(signal) = signal {
+                watch::raise_again(signal);
+            }
+            code(exit)
+        }
+        Err(failure) => {
+            report::write_stderr(format!("dtlto-bridge: error: {failure}\n").as_bytes());
+            code(failure.exit)
+        }
+    }
+}
+
+fn code(exit: Exit) -> ExitCode {
+    ExitCode::from(exit as u8)
+}
+
+/// Runs the jobs of a saved link in its folder, and compares.
+fn replay(
+    folder: &Path,
+    compiler: Option<String>,
+    mut options: Options,
+    environment: &Environment,
+) -> Result<Ending, Failure> {
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|error| cli::usage(error.into()));
+    for path in [&mut options.stats, &mut options.trace, &mut options.save].into_iter().flatten() {
+        *path = absolute(path)?;
+    }
+    if options.adapter.contains('/') || options.adapter.ends_with(".json") {
+        options.adapter = absolute(Path::new(&options.adapter))?.to_string_lossy().into_owned();
+    }
+    let entered = std::env::set_current_dir(folder).with_context(|| folder.display().to_string());
+    entered.map_err(|error| Failure::new(Exit::JobFile, error))?;
+    let job_file = PathBuf::from(save::JOB_FILE);
+    let ending = link(Request {
+        job_file: &job_file,
+        linker: None,
+        server: None,
+        compiler,
+        options,
+        environment,
+    })?;
+    if ending.exit != Exit::Ok {
+        return Ok(ending);
+    }
+    let (line, same) =
+        save::compare(Path::new(".")).map_err(|error| Failure::new(Exit::JobFile, error))?;
+    report::write_stdout(&format!("{line}\n"));
+    Ok(Ending { exit: if same { Exit::Ok } else { Exit::JobFailed }, signal: None })
+}

@@ -132,10 +132,16 @@ impl Plan {
     }
 
     /// The variables that an attempt sets, and those that it removes.
-    pub fn env(&self, job: usize, place: Place, names: &Names) -> (Vec<(String, String)>, Vec<String>) {
+    pub fn env(
+        &self,
+        job: usize,
+        place: Place,
+        names: &Names,
+    ) -> (Vec<(String, String)>, Vec<String>) {
         let values = self.values(job, names);
         let env = &self.manifest(place).env;
-        let set = env.set.iter().map(|(name, value)| (name.clone(), value.expand(&values))).collect();
+        let set =
+            env.set.iter().map(|(name, value)| (name.clone(), value.expand(&values))).collect();
         (set, env.unset.clone())
     }
 
@@ -272,7 +278,10 @@ impl fmt::Display for Plan {
                 }
             }
             if self.naming[number] == Naming::Own {
-                writeln!(f, "  writes under its own name: its options make files named after the object")?;
+                writeln!(
+                    f,
+                    "  writes under its own name: its options make files named after the object"
+                )?;
             }
             writeln!(f, "  {}: {}", adapter.place, self.shown_command(number, adapter.place))?;
         }

@@ -24,7 +24,7 @@ use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, View, duration};
 
-pub use jobs::{Jobs, State};
+pub use jobs::{Jobs, Progress, State};
 use queue::{Queue, Rows};
 
 /// What compilers get to end by themselves after SIGTERM when the link is given up; all must be gone within
@@ -263,10 +263,12 @@ impl<'a> Run<'a> {
             timed_out: false,
         };
         self.running.insert(job, running);
-        let (setup, groups, sender) = (self.setup.clone(), self.groups.clone(), self.sender.clone());
+        let (setup, groups, sender) =
+            (self.setup.clone(), self.groups.clone(), self.sender.clone());
         let body = move || {
             let on_start = |pid| drop(sender.send(Message::Started(job, pid)));
-            let made = catch_unwind(AssertUnwindSafe(|| attempt(&setup, &groups, which, &on_start)));
+            let made =
+                catch_unwind(AssertUnwindSafe(|| attempt(&setup, &groups, which, &on_start)));
             let message = made.map_or(Message::Bug, |report| Message::Ended(Box::new(report)));
             // The receiver is gone only when the link was given up.
             let _ = sender.send(message);
@@ -297,7 +299,13 @@ impl<'a> Run<'a> {
         if let Some(trace) = &mut self.trace {
             let module = &self.setup.plan.file.jobs[job].primary;
             let result = if report.reason.is_empty() { "done" } else { &report.reason };
-            trace.attempt(module, (report.which.place, running.row), report.began, report.took, result);
+            trace.attempt(
+                module,
+                (report.which.place, running.row),
+                report.began,
+                report.took,
+                result,
+            );
         }
         self.jobs.record(&report);
         self.decide(report);
@@ -388,7 +396,8 @@ impl<'a> Run<'a> {
             self.reporter.notice(&format!("{name} is not used any more: {reason}; working here"));
             left.into_iter().for_each(|job| self.go_home(job));
         } else if !left.is_empty() {
-            self.reporter.error(&format!("{name} cannot be used and nothing may run here: {reason}"));
+            self.reporter
+                .error(&format!("{name} cannot be used and nothing may run here: {reason}"));
             left.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
             self.failed_for = Some(Exit::Farm);
         }

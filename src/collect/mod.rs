@@ -85,7 +85,8 @@ pub fn remove_old(job: &Job) -> anyhow::Result<()> {
     for output in job.outputs() {
         match fs::remove_file(&**output) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("{output}: an old output cannot be removed"));
+                return Err(error)
+                    .with_context(|| format!("{output}: an old output cannot be removed"));
             }
             _ => {}
         }
@@ -177,7 +178,8 @@ mod tests {
     fn only_what_clang_left_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        for name in ["a.1-0123abcd.o.tmp", "a.1-0123abcd.o", "a.1-xyz.o.tmp", "b.1-0123abcd.o.tmp"] {
+        for name in ["a.1-0123abcd.o.tmp", "a.1-0123abcd.o", "a.1-xyz.o.tmp", "b.1-0123abcd.o.tmp"]
+        {
             fs::write(path(name), "").unwrap();
         }
         remove_leavings(path("a.1.o").to_str().unwrap());

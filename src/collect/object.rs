@@ -148,7 +148,9 @@ mod tests {
         big_endian[5] = 2;
         big_endian[40..48].copy_from_slice(&64_u64.to_be_bytes());
         big_endian[58..62].copy_from_slice(&[0, 64, 0, 1]);
-        for good in [elf(2, 64 + 128), coff(42), bigobj, macho, b"\0asm\x01\0\0\0".into(), big_endian] {
+        for good in
+            [elf(2, 64 + 128), coff(42), bigobj, macho, b"\0asm\x01\0\0\0".into(), big_endian]
+        {
             assert_eq!(verdict(&good), "fine", "{good:02x?}");
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -54,11 +54,14 @@ impl Guard {
     }
 
     fn tell(&self, kind: u8, text: &[u8]) {
+        self.send(&[&[kind], text, &[0]].concat());
+    }
+
+    fn send(&self, message: &[u8]) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = [&[kind], text, &[0]].concat();
         // A helper that is gone helps no more; that is no reason to fail a link.
         if let Some(pipe) = &mut child.1 {
-            let _ = pipe.write_all(&message);
+            let _ = pipe.write_all(message);
         }
     }
 
@@ -70,9 +73,10 @@ impl Guard {
         self.tell(b'-', pid.to_string().as_bytes());
     }
 
-    /// A file, or a folder with all that is in it, that may not stay if the bridge is killed.
-    pub fn remove_if_killed(&self, path: &Path) {
-        self.tell(b'/', path.as_os_str().as_bytes());
+    /// Files, and folders with all that is in them, that may not stay if the bridge is killed.
+    pub fn remove_if_killed(&self, paths: &[PathBuf]) {
+        let told = paths.iter().map(|path| [b"/", path.as_os_str().as_bytes(), b"\0"].concat());
+        self.send(&told.collect::<Vec<_>>().concat());
     }
 
     /// Ends the helper: all is in order.

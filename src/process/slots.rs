@@ -32,6 +32,14 @@ enum Kind {
     Free,
 }
 
+/// The job server that `MAKEFLAGS` names, if it was handed down to us. To be called first of all: a file
+/// opened earlier could have taken a number that `MAKEFLAGS` names.
+#[allow(unsafe_code, reason = "adopting inherited descriptors is what the protocol asks for")]
+pub fn inherited_server() -> Option<jobserver::Client> {
+    // SAFETY: nothing of ours is open yet, and the crate checks that the numbers are pipes.
+    unsafe { jobserver::Client::from_env_ext(true) }.client.ok()
+}
+
 impl Slot {
     /// A slot of a machine on which nothing can be shared.
     pub fn unshared() -> Self {
@@ -51,15 +59,14 @@ enum Source {
 }
 
 impl Slots {
-    /// The job server that `MAKEFLAGS` names. `arrived` gets each slot that was asked for.
+    /// Tokens of a job server. `arrived` gets each slot that was asked for.
     ///
     /// # Errors
-    /// There is none, or it was not handed down to us.
-    #[allow(unsafe_code, reason = "adopting inherited descriptors is what the protocol asks for")]
-    pub fn server(arrived: impl Fn(io::Result<Slot>) + Send + 'static) -> anyhow::Result<Self> {
-        // SAFETY: called once, before any file of ours could have taken the numbers that MAKEFLAGS names;
-        // the crate checks that they are pipes.
-        let client = unsafe { jobserver::Client::from_env_ext(true) }.client?;
+    /// The thread that waits for tokens cannot be started.
+    pub fn server(
+        client: jobserver::Client,
+        arrived: impl Fn(io::Result<Slot>) + Send + 'static,
+    ) -> anyhow::Result<Self> {
         let helper = client.into_helper_thread(move |token| {
             arrived(token.map(|token| Slot(Kind::Token { _token: token })));
         })?;

@@ -11,7 +11,11 @@ use rustix::fs::OFlags;
 
 /// Where a report goes: to `asked` itself or, where that ends in `/`, to a file named `own_name` in it.
 pub fn target(asked: &Path, own_name: &str) -> PathBuf {
-    if asked.as_os_str().as_bytes().ends_with(b"/") { asked.join(own_name) } else { asked.to_owned() }
+    if asked.as_os_str().as_bytes().ends_with(b"/") {
+        asked.join(own_name)
+    } else {
+        asked.to_owned()
+    }
 }
 
 /// Writes a report. Readers see the old one or the whole new one.
@@ -32,7 +36,8 @@ pub fn write(target: &Path, content: &[u8]) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    let folder = target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder =
+        target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).with_context(place)?;
     let mut file = tempfile::Builder::new()
         .prefix(".dtlto-bridge-")

@@ -39,7 +39,8 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    pub(super) fn new(count: usize) -> Self {
+    /// Jobs of which none has begun.
+    pub fn new(count: usize) -> Self {
         Jobs { all: vec![Progress::default(); count], done: 0 }
     }
 

@@ -1,0 +1,116 @@
+//! For people: which adapters there are, and whether one could be used on this machine. It runs an
+//! adapter's probes and changes nothing.
+
+use std::path::Path;
+
+use crate::adapter::{self, Entry, Manifest, Probe};
+use crate::cli::{self, Environment};
+use crate::exit::{Exit, Failure};
+use crate::link::{Ending, cores};
+use crate::overrides;
+use crate::process::{Command, Groups};
+use crate::report::write_stdout;
+
+/// Lists the adapters, or checks and shows the named ones.
+///
+/// # Errors
+/// None of its own: what is wrong is printed, and told by the exit code.
+pub fn adapters(names: &[String], environment: &Environment) -> Result<Ending, Failure> {
+    let folder = environment.adapters.as_deref();
+    let mut text = String::new();
+    let mut broken = false;
+    if names.is_empty() {
+        for Entry { name, source, manifest, hides_built_in } in adapter::available(folder) {
+            let hides = if hides_built_in { ", hides the built-in one" } else { "" };
+            broken |= manifest.is_err();
+            text += &match manifest {
+                Ok(manifest) => format!("{name:12} {} ({source}{hides})\n", manifest.summary),
+                Err(error) => format!("{name:12} BROKEN ({source}{hides})\n  {error:#}\n"),
+            };
+        }
+        if let Some(folder) = folder {
+            text += &format!("\nyour own adapters: {}\n", folder.join("NAME.json").display());
+        }
+    }
+    for name in names {
+        let loaded = adapter::load(name, folder);
+        broken |= loaded.is_err();
+        text += &match loaded {
+            Ok(manifest) => shown(&manifest),
+            Err(error) => format!("{name}: {error:#}\n"),
+        };
+    }
+    write_stdout(&text);
+    Ok(Ending { exit: if broken { Exit::Usage } else { Exit::Ok }, signal: None })
+}
+
+fn shown(manifest: &Manifest) -> String {
+    let Manifest { name, summary, source, place, .. } = manifest;
+    let mut text = format!("{name}: {summary}\n  from {source}, place {place}");
+    if let Some(slots) = manifest.slots {
+        text += &format!(", {slots} at once");
+    }
+    if let Some(homepage) = &manifest.homepage {
+        text += &format!("\n  {homepage}");
+    }
+    for note in &manifest.notes {
+        text += &format!("\n  {note}");
+    }
+    text + "\n"
+}
+
+/// Checks what an adapter needs.
+///
+/// # Errors
+/// The adapter cannot be loaded.
+pub fn doctor(name: &str, environment: &Environment) -> Result<Ending, Failure> {
+    let manifest = adapter::load(name, environment.adapters.as_deref()).map_err(cli::usage)?;
+    let mut text = shown(&manifest);
+    let mut well = true;
+    let mut line = |good: bool, what: &str| {
+        well &= good;
+        text += &format!("{} {what}\n", if good { "ok  " } else { "FAIL" });
+    };
+    line(true, &format!("{} cores for jobs here", cores()));
+    let variable = environment.overrides.as_deref();
+    let (forced, notices) =
+        overrides::apply(&mut Options::none(), variable, Path::new(overrides::FILE));
+    forced.iter().for_each(|forced| line(true, forced));
+    notices.iter().for_each(|notice| line(false, notice));
+    let mut tool = String::new();
+    if let Some(wanted) = &manifest.tool {
+        match cli::find_program(&wanted.as_path().to_string_lossy()) {
+            Ok(found) => {
+                tool = found.display().to_string();
+                line(true, &format!("tool: {tool}"));
+            }
+            Err(error) => line(false, &format!("tool: {error:#}")),
+        }
+    }
+    for probe in &manifest.probes {
+        if probe.needs_compiler() || manifest.tool.is_some() && tool.is_empty() {
+            continue;
+        }
+        match try_probe(probe, &tool) {
+            Ok(shown) => line(true, &shown),
+            Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
+        }
+    }
+    write_stdout(&text);
+    Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })
+}
+
+fn try_probe(probe: &Probe, tool: &str) -> anyhow::Result<String> {
+    let argv = probe.argv(tool, "");
+    let shown = shell_words::join(&argv);
+    let mut argv = argv.into_iter();
+    let program = cli::find_program(&argv.next().unwrap_or_default())?;
+    let command = Command { program, args: argv.collect(), ..Command::default() };
+    let ended = Groups::new(None).run(&command, &|_| ())?;
+    let printed = String::from_utf8_lossy(&ended.output);
+    anyhow::ensure!(ended.status.success(), "{shown} {}", crate::attempt::describe(ended.status));
+    if let Some(expected) = &probe.expect {
+        anyhow::ensure!(printed.contains(expected), "{shown} does not say {expected:?}");
+    }
+    Ok(format!("{shown}: {}", printed.lines().next().unwrap_or_default()))
+}

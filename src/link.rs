@@ -1,0 +1,341 @@
+//! A link from its job file to its exit code: read, plan, check, run, report. Each phase is elsewhere; this
+//! is their order, and what must be tidied up whatever happens.
+
+mod summary;
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context, anyhow};
+
+use crate::adapter::{self, Place};
+use crate::attempt::Setup;
+use crate::cli::{self, Environment, Options};
+use crate::collect::{self, Scratch};
+use crate::exit::{Exit, Failure};
+use crate::inputs::Inputs;
+use crate::jobfile::{Job, JobFile};
+use crate::overrides;
+use crate::plan::Plan;
+use crate::process::Groups;
+use crate::process::guard::{self, Guard};
+use crate::process::slots::Slots;
+use crate::process::watch::{self, Linker};
+use crate::report::trace::Trace;
+use crate::report::{Reporter, file, write_stderr};
+use crate::run::{End, Jobs, Message, Run};
+use crate::save;
+
+/// More notices on a job file than these are only counted.
+const NOTICES_SHOWN: usize = 10;
+
+/// What started the run.
+pub struct Request<'a> {
+    /// The job file.
+    pub job_file: &'a Path,
+    /// The linker, if one waits for us.
+    pub linker: Option<Linker>,
+    /// A job server that was handed down to us.
+    pub server: Option<jobserver::Client>,
+    /// Stands in for the job file's compiler.
+    pub compiler: Option<String>,
+    /// The options.
+    pub options: Options,
+    /// The environment.
+    pub environment: &'a Environment,
+}
+
+/// How a link ended, for `main`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// The exit code.
+    pub exit: Exit,
+    /// A signal to raise instead.
+    pub signal: Option<i32>,
+}
+
+/// One link.
+struct Link<'a> {
+    request: &'a Request<'a>,
+    id: String,
+    began: Instant,
+    started: SystemTime,
+    forced: Vec<String>,
+    trace: Option<Trace>,
+}
+
+/// Does all that LLD asks for.
+///
+/// # Errors
+/// What ends a link before a job could run.
+pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
+    let variable = request.environment.overrides.as_deref();
+    let (forced, notices) =
+        overrides::apply(&mut request.options, variable, Path::new(overrides::FILE));
+    let mut reporter = Reporter::new(&request.options, request.environment);
+    notices.iter().for_each(|notice| reporter.notice(notice));
+    for name in &request.environment.unknown {
+        reporter.notice(&format!("the variable {name} belongs to no option; see --help"));
+    }
+    let folder = request.environment.adapters.as_deref();
+    let adapter = adapter::load(&request.options.adapter, folder).map_err(cli::usage)?;
+    let local = adapter::load("local", None).map_err(|error| Failure::new(Exit::Bug, error))?;
+    let file = read(&mut request, &mut reporter)?;
+    let server = request.server.take();
+    let link = Link {
+        id: new_id(),
+        began: Instant::now(),
+        started: SystemTime::now(),
+        forced,
+        trace: None,
+        request: &request,
+    };
+    let plan = Plan::new(file, adapter, local, &request.options, cores());
+    if request.options.dry_run { link.show(&plan) } else { link.perform(plan, server, reporter) }
+}
+
+fn read(request: &mut Request<'_>, reporter: &mut Reporter) -> Result<JobFile, Failure> {
+    let read = JobFile::read(request.job_file).map_err(|error| {
+        let slip = cli::slip(request.job_file.as_os_str());
+        let error = slip.map_or(anyhow!("{error:#}"), |slip| anyhow!("{error:#}; {slip}"));
+        Failure::new(Exit::JobFile, error)
+    });
+    let mut file = read?;
+    let more = file.notices.len().saturating_sub(NOTICES_SHOWN);
+    file.notices.iter().take(NOTICES_SHOWN).for_each(|notice| reporter.notice(notice));
+    if more > 0 {
+        reporter.notice(&format!("and {more} more notices on the job file"));
+    }
+    if let Some(compiler) = request.compiler.take() {
+        file.compiler = compiler.into();
+    }
+    Ok(file)
+}
+
+/// The cores that cgroup and CPU affinity leave.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A name that no other link has.
+fn new_id() -> String {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    format!("{:012x}", hasher.finish() & 0xffff_ffff_ffff)
+}
+
+/// Looks at all inputs, at the places of all outputs, and for the compiler.
+fn check(plan: &Plan) -> Result<(Inputs, PathBuf), Failure> {
+    let failure = |text: String| Failure::new(Exit::JobFile, anyhow!(text));
+    let inputs = Inputs::look(&plan.file).map_err(|problems| failure(problems.join("\n  ")))?;
+    for job in &plan.file.jobs {
+        collect::check_places(job).map_err(|error| failure(format!("{error:#}")))?;
+    }
+    let compiler = cli::find_program(&plan.file.compiler)
+        .map_err(|error| failure(format!("the compiler that the linker names: {error:#}")))?;
+    Ok((inputs, compiler))
+}
+
+impl Link<'_> {
+    /// `--dry-run`.
+    fn show(&self, plan: &Plan) -> Result<Ending, Failure> {
+        write_stderr(plan.to_string().as_bytes());
+        check(plan)?;
+        Ok(Ending { exit: Exit::Ok, signal: None })
+    }
+
+    fn perform(
+        mut self,
+        plan: Plan,
+        server: Option<jobserver::Client>,
+        mut reporter: Reporter,
+    ) -> Result<Ending, Failure> {
+        let checked = check(&plan).and_then(|ready| Ok((ready, find_tool(&plan)?)));
+        let ((inputs, compiler), tool) = match checked {
+            Ok(found) => found,
+            Err(failure) => {
+                let end = End { exit: failure.exit, signal: None, given_up: false };
+                let jobs = Jobs::new(plan.file.jobs.len());
+                self.write_reports(&plan, &Inputs::default(), &jobs, &end, &mut reporter);
+                return Err(failure);
+            }
+        };
+        let options = &self.request.options;
+        self.trace = options.trace.is_some().then(|| Trace::new(self.began));
+        let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
+        let scratch = Scratch::new(&self.id, outputs);
+        let setup = Setup {
+            digests: options.stats.is_some() || options.save.is_some(),
+            tool: tool.clone().unwrap_or_default(),
+            link: self.id.clone(),
+            compiler,
+            inputs,
+            scratch,
+            plan,
+        };
+        self.run(Arc::new(setup), tool.err(), server, reporter)
+    }
+
+    fn run(
+        mut self,
+        setup: Arc<Setup>,
+        no_tool: Option<String>,
+        server: Option<jobserver::Client>,
+        mut reporter: Reporter,
+    ) -> Result<Ending, Failure> {
+        let guard = Guard::start(&self.id)
+            .inspect_err(|error| reporter.detail(&format!("no guard: {error}")))
+            .ok();
+        let groups = Groups::new(guard);
+        let ours = made_by_us(&setup);
+        if let Some(guard) = groups.guard() {
+            guard.remove_if_killed(&ours);
+        }
+        let channel = channel();
+        let ready = setup.scratch.make().and_then(|()| self.listen(&channel.0));
+        if let Err(error) = ready {
+            tidy(&setup, &groups, &[]);
+            return Err(Failure::new(Exit::JobFile, error));
+        }
+        let saved = self.save(&setup, &mut reporter);
+        let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
+        let trace = self.trace.as_mut();
+        let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
+        if let Some(reason) = no_tool {
+            run.without_farm(&reason);
+        }
+        let (end, jobs) = run.run();
+        tidy(&setup, &groups, if end.given_up { &ours } else { &[] });
+        if let Some(folder) = saved {
+            let finished = save::finish(&folder, &setup.plan, &jobs);
+            tell(finished.context("--save"), &mut reporter);
+        }
+        self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        let took = self.began.elapsed();
+        reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
+        self.forced.iter().for_each(|line| reporter.summary(line));
+        Ok(Ending { exit: end.exit, signal: end.signal })
+    }
+
+    /// Lets signals and the linker's end be told to the run.
+    fn listen(&self, sender: &Sender<Message>) -> anyhow::Result<()> {
+        let to_run = sender.clone();
+        watch::signals(move |signal| drop(to_run.send(Message::Signal(signal))))?;
+        if let Some(linker) = self.request.linker {
+            let to_run = sender.clone();
+            let tell = move || drop(to_run.send(Message::LinkerGone));
+            linker.watch(self.request.job_file.to_owned(), tell)?;
+        }
+        Ok(())
+    }
+
+    /// `--save`: a link does not fail for it.
+    fn save(&self, setup: &Setup, reporter: &mut Reporter) -> Option<PathBuf> {
+        let asked = self.request.options.save.as_deref()?;
+        let folder = file::target(asked, &self.own_name(&setup.plan));
+        let about = save::About { link: &self.id, environment: self.request.environment };
+        let saved = save::save(&folder, &setup.plan, &about).context("--save");
+        match saved {
+            Ok(notices) => {
+                notices.iter().for_each(|notice| reporter.notice(notice));
+                Some(folder)
+            }
+            Err(error) => {
+                tell(Err(error), reporter);
+                None
+            }
+        }
+    }
+
+    /// The name of this link's own file or folder in a folder for all links.
+    fn own_name(&self, plan: &Plan) -> String {
+        let output = Path::new(&*plan.file.linker_output).file_name();
+        let output = output.map_or("link".into(), |name| name.to_string_lossy());
+        format!("{output}-{}", self.id)
+    }
+
+    /// `--stats` and `--trace`. A link that made its program does not fail for a report.
+    fn write_reports(
+        &self,
+        plan: &Plan,
+        inputs: &Inputs,
+        jobs: &Jobs,
+        end: &End,
+        reporter: &mut Reporter,
+    ) {
+        let options = &self.request.options;
+        let own_name = self.own_name(plan) + ".json";
+        if let Some(asked) = &options.stats {
+            let stats = self.stats(plan, inputs, jobs, end);
+            let written = serde_json::to_vec(&stats)
+                .context("--stats")
+                .and_then(|text| file::write(&file::target(asked, &own_name), &text));
+            tell(written, reporter);
+        }
+        if let (Some(asked), Some(trace)) = (&options.trace, &self.trace) {
+            tell(file::write(&file::target(asked, &own_name), &trace.finish()), reporter);
+        }
+    }
+}
+
+fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {
+    if let Err(error) = result {
+        reporter.notice(&format!("not written: {error:#}"));
+    }
+}
+
+/// The adapter's tool; a farm whose tool is missing is a farm that is down.
+fn find_tool(plan: &Plan) -> Result<Result<String, String>, Failure> {
+    let Some(tool) = &plan.adapter.tool else { return Ok(Ok(String::new())) };
+    let name = tool.as_path().to_string_lossy();
+    let found = cli::find_program(&name).and_then(|path| {
+        path.into_os_string().into_string().map_err(|path| anyhow!("{path:?} is not UTF-8"))
+    });
+    match found {
+        Ok(path) => Ok(Ok(path)),
+        Err(error) if plan.place() == Place::Farm => Ok(Err(format!("{error:#}"))),
+        Err(error) => Err(cli::usage(error.context(format!("adapter {}", plan.adapter.name)))),
+    }
+}
+
+/// Where slots come from: a job server, else the locks of this user.
+fn slots(
+    server: Option<jobserver::Client>,
+    plan: &Plan,
+    sender: &Sender<Message>,
+    reporter: &mut Reporter,
+) -> Slots {
+    let to_run = sender.clone();
+    let arrived = move |slot| drop(to_run.send(Message::Slot(slot)));
+    let made = match server {
+        Some(client) => Slots::server(client, arrived),
+        None => Slots::locks(plan.limits.local_jobs, arrived),
+    };
+    made.unwrap_or_else(|error| {
+        reporter.detail(&format!("slots are not shared with other links: {error:#}"));
+        Slots::unshared()
+    })
+}
+
+/// All that may lie about when a link is given up.
+fn made_by_us(setup: &Setup) -> Vec<PathBuf> {
+    let folders = setup.scratch.folders().map(Path::to_owned);
+    let outputs = setup.plan.file.jobs.iter().flat_map(Job::outputs);
+    folders.chain(outputs.map(|output| PathBuf::from(&**output))).collect()
+}
+
+fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {
+    guard::remove(given_up);
+    for folder in setup.scratch.folders() {
+        let _ = fs::remove_dir_all(folder);
+    }
+    if let Some(guard) = groups.guard() {
+        guard.dismiss();
+    }
+}

@@ -1,0 +1,96 @@
+//! What became of a link, in one line for people and in `--stats` for programs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Link;
+use crate::adapter::Place;
+use crate::exit::Exit;
+use crate::inputs::Inputs;
+use crate::jobfile::Job;
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::report::duration;
+use crate::report::stats::{Bytes, Places, Record, Stats, ms, utc};
+use crate::run::{End, Jobs, Progress, State};
+
+/// `71 jobs in 12.3 s: 69 on distcc, 2 here (2 could not run there)`
+pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> String {
+    let total = plan.file.jobs.len();
+    let plural = if total == 1 { "" } else { "s" };
+    let mut line = format!("{total} job{plural} in {}: ", duration(took));
+    if plan.place() == Place::Farm {
+        line += &format!("{} on {}, ", jobs.made_at(Place::Farm), plan.adapter.name);
+    }
+    line += &format!("{} here", jobs.made_at(Place::Local));
+    let (fallbacks, retries, failed) = (jobs.fallbacks(), jobs.all_retries(), jobs.failed());
+    if fallbacks > 0 {
+        line += &format!(" ({fallbacks} of them could not run there)");
+    }
+    if retries > 0 {
+        line += &format!(", {retries} retries");
+    }
+    if failed > 0 {
+        line += &format!(", {failed} failed");
+    }
+    let left = total - jobs.done() - failed;
+    if left > 0 {
+        line += &format!(", {left} not run");
+    }
+    match end {
+        End { exit: Exit::Bug, .. } => line + "; this is a bug of dtlto-bridge, please report it",
+        End { signal: Some(_), .. } => line + "; interrupted",
+        End { given_up: true, .. } => line + "; the linker is gone",
+        _ => line,
+    }
+}
+
+impl Link<'_> {
+    pub(super) fn stats(&self, plan: &Plan, inputs: &Inputs, jobs: &Jobs, end: &End) -> Stats {
+        let total = plan.file.jobs.len();
+        let (all, distinct) = inputs.bytes(&plan.file);
+        let places =
+            Places { cache: 0, farm: jobs.made_at(Place::Farm), local: jobs.made_at(Place::Local) };
+        let forced = self.forced.join("; ");
+        Stats {
+            schema: 1,
+            bridge: env!("CARGO_PKG_VERSION"),
+            link: self.id.clone(),
+            started: utc(self.started),
+            compiler: plan.file.compiler.to_string(),
+            adapter: plan.adapter.name.clone(),
+            cache: "none",
+            linker_output: plan.file.linker_output.to_string(),
+            jobs: total,
+            failed: total - jobs.done(),
+            places,
+            retries: jobs.all_retries(),
+            fallbacks: jobs.fallbacks(),
+            tool_local: 0,
+            hosts: BTreeMap::new(),
+            bytes: Bytes { inputs: all, distinct, sent: 0, received: 0 },
+            wall_ms: ms(self.began.elapsed()),
+            signal: end.signal,
+            overrides: (!forced.is_empty()).then_some(forced),
+            records: plan.file.jobs.iter().zip(jobs.iter()).map(record).collect(),
+        }
+    }
+}
+
+fn record((job, progress): (&Job, &Progress)) -> Record {
+    let last = progress.tries.last();
+    Record {
+        module: job.primary.to_string(),
+        place: match progress.state {
+            State::Accepted(place) => Some(place),
+            State::Open | State::Failed => None,
+        },
+        host: None,
+        attempts: progress.tries.len(),
+        outcome: last.map_or(Outcome::NotStarted, |last| last.outcome),
+        ms: last.map_or(0, |last| last.ms),
+        outputs: progress.outputs.clone(),
+        worker: None,
+        tries: progress.tries.clone(),
+    }
+}
