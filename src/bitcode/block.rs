@@ -333,3 +333,140 @@ impl Operand {
         Ok(Operand::Scalar(scalar))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::bits::Writer;
+    use super::super::testing::{block, define, file, record, top};
+    use super::*;
+
+    /// The records of the first block of a file.
+    fn records(bytes: &[u8]) -> Result<Vec<Record>, Refusal> {
+        let mut info = BlockInfo::default();
+        let mut file = Block::file(bytes)?;
+        let mut records = Vec::new();
+        while let Some(Item::Block(header)) = file.next_item()? {
+            if header.id == BLOCKINFO {
+                info.read(bytes, &header)?;
+                continue;
+            }
+            let mut block = Block::open(bytes, &header, &info)?;
+            while let Some(item) = block.next_item()? {
+                if let Item::Record(record) = item {
+                    records.push(record.clone());
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    fn in_block(content: impl FnOnce(&mut Writer)) -> Result<Vec<Record>, Refusal> {
+        records(&file(|file| top(file, 50, content)))
+    }
+
+    fn plain(code: u64, operands: &[u64]) -> Record {
+        Record { code, operands: operands.to_vec(), blob: None }
+    }
+
+    #[test]
+    fn abbreviated_records_are_read_by_their_definition() {
+        let found = in_block(|block| {
+            define(block, &[('l', 9), ('f', 5), ('v', 4), ('f', 0), ('a', 0), ('c', 0)]);
+            block.fixed(4, 3);
+            block.fixed(21, 5);
+            block.fixed(0b0001_1010, 8);
+            block.vbr6(4);
+            [0, 26, 52, 63].iter().for_each(|&letter| block.fixed(letter, 6));
+        });
+        let operands = [21, 10, 0, b'a'.into(), b'A'.into(), b'0'.into(), b'_'.into()];
+        assert_eq!(found, Ok(vec![plain(9, &operands)]));
+    }
+
+    #[test]
+    fn a_blob_is_found_between_words() {
+        let bytes = file(|file| {
+            top(file, 50, |block| {
+                define(block, &[('l', 1), ('b', 0)]);
+                block.fixed(4, 3);
+                block.vbr6(5);
+                block.align32();
+                b"hello".iter().for_each(|&byte| block.fixed(byte.into(), 8));
+                block.align32();
+                record(block, 2, &[3]);
+            });
+        });
+        let found = records(&bytes).unwrap();
+        assert_eq!(bytes[found[0].blob.clone().unwrap()], *b"hello");
+        assert_eq!(found[1], plain(2, &[3]));
+    }
+
+    #[test]
+    fn blocks_begin_with_the_abbreviations_of_blockinfo() {
+        let found = records(&file(|file| {
+            top(file, BLOCKINFO, |info| {
+                record(info, SETBID, &[50]);
+                define(info, &[('l', 7), ('f', 32)]);
+                record(info, SETBID, &[51]);
+                define(info, &[('l', 8)]);
+            });
+            top(file, 50, |block| {
+                block.fixed(4, 3);
+                block.fixed(0xffff_ffff, 32);
+            });
+        }));
+        assert_eq!(found, Ok(vec![plain(7, &[0xffff_ffff])]));
+    }
+
+    #[test]
+    fn a_block_is_skipped_unread() {
+        let found = in_block(|outer| {
+            block(outer, 51, |inner| (0..9).for_each(|_| inner.fixed(0xffff_ffff, 32)));
+            record(outer, 1, &[]);
+        });
+        assert_eq!(found, Ok(vec![plain(1, &[])]));
+    }
+
+    #[test]
+    fn unknown_abbreviations_are_malformed() {
+        let definitions: [&[(char, u64)]; 10] = [
+            &[],
+            &[('l', 1), ('?', 0)],
+            &[('a', 0), ('f', 8)],
+            &[('b', 0)],
+            &[('l', 1), ('a', 0)],
+            &[('l', 1), ('a', 0), ('f', 0)],
+            &[('l', 1), ('a', 0), ('l', 3)],
+            &[('l', 1), ('a', 0), ('a', 0), ('f', 8)],
+            &[('l', 1), ('f', 33)],
+            &[('l', 1), ('v', 1)],
+        ];
+        for definition in definitions {
+            let found = in_block(|block| define(block, definition));
+            assert!(matches!(found, Err(Refusal::Malformed { .. })), "{definition:?} {found:?}");
+        }
+        let undefined = in_block(|block| block.fixed(5, 3));
+        assert!(matches!(undefined, Err(Refusal::Malformed { .. })));
+    }
+
+    #[test]
+    fn a_record_that_reaches_beyond_its_block_is_an_overrun() {
+        let bytes = file(|file| {
+            top(file, 50, |block| {
+                block.fixed(3, 3);
+                block.vbr6(1);
+                block.vbr6(u64::MAX);
+            });
+            top(file, 51, |block| (0..99).for_each(|_| block.fixed(0, 32)));
+        });
+        assert!(matches!(records(&bytes), Err(Refusal::Overrun { .. })));
+    }
+
+    #[test]
+    fn a_block_must_end_where_its_length_says() {
+        let early = in_block(|block| block.fixed(0, 32));
+        assert!(matches!(early, Err(Refusal::Malformed { .. })));
+        let mut bytes = file(|file| top(file, 50, |block| record(block, 1, &[])));
+        bytes[8] += 1;
+        assert!(matches!(records(&bytes), Err(Refusal::Overrun { .. })));
+    }
+}
