@@ -8,7 +8,8 @@
 )]
 
 use dtlto_bridge::bitcode::{
-    Agreement, Change, Shard, hash_in_doubt, module_hash, names_agree, rename, rewrite,
+    Agreement, BLOCKINFO, Block, BlockInfo, Change, Item, Shard, hash_in_doubt, module_hash,
+    names_agree, rename, rewrite,
 };
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -146,6 +147,57 @@ fn bcanalyzer_sees_no_difference_after_a_rename_to_the_same_names() {
         seen += 1;
     }
     assert!(seen >= 5);
+}
+
+/// Walks through a block and all blocks inside; the sums of blocks and records.
+fn walk(file: &[u8], mut block: Block<'_>, info: &mut BlockInfo) -> (usize, usize) {
+    let (mut blocks, mut records) = (0, 0);
+    while let Some(item) = block.next_item().unwrap() {
+        match item {
+            Item::Record(_) => records += 1,
+            Item::Block(header) => {
+                blocks += 1;
+                if header.id == BLOCKINFO {
+                    info.read(file, &header).unwrap();
+                }
+                let inside = walk(file, Block::open(file, &header, info).unwrap(), info);
+                blocks += inside.0;
+                records += inside.1;
+            }
+        }
+    }
+    (blocks, records)
+}
+
+#[test]
+fn a_walk_through_a_real_module_finds_what_bcanalyzer_finds() {
+    if !installed(&["clang++-22", "llvm-bcanalyzer-22"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#include <stddef.h>
+        namespace { struct Node { Node *next; int value; virtual int get() const { return value; } }; }
+        template <class T, size_t N> struct Array { T all[N]; T sum() const { T s{}; for (auto &x : all) s += x; return s; } };
+        static void *targets[2];
+        int jump(int x) { static void *to[] = {&&one, &&two}; targets[0] = to[x & 1]; goto *targets[0]; one: return 1; two: return 2; }
+        int list(Node *n) { try { int s = 0; for (; n; n = n->next) s += n->get(); return s; } catch (...) { return 0; } }
+        int main(int n, char **) { Array<long, 9> a{{n, 2, 3}}; Node b{}; b.value = n; return jump(n) + list(&b) + int(a.sum()); }";
+    fs::write(folder.path().join("m.cpp"), text).unwrap();
+    run(folder.path(), "clang++-22", &["-O1", "-g", "-flto=thin", "-c", "m.cpp", "-o", "m.o"]);
+    let file = fs::read(folder.path().join("m.o")).unwrap();
+    let found = walk(&file, Block::file(&file).unwrap(), &mut BlockInfo::default());
+
+    let analyzer =
+        Command::new("llvm-bcanalyzer-22").arg(folder.path().join("m.o")).output().unwrap();
+    let text = String::from_utf8(analyzer.stdout).unwrap();
+    let sum = |labels: &[&str]| -> usize {
+        let lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+        let counts = lines.filter(|(label, _)| labels.contains(label));
+        counts.map(|(_, count)| count.split('/').next().unwrap().parse::<usize>().unwrap()).sum()
+    };
+    let expected = (sum(&["Num Instances"]), sum(&["Num Records", "Tot/Avg Records"]));
+    assert_eq!(found, expected);
+    assert!(found.1 > 300);
 }
 
 /// Twelve modules, each calling three others, at relative, absolute and `../` paths.

@@ -5,6 +5,7 @@
 //! refers to modules by number, and only the sort order of names reaches the object.
 //! Knows nothing of job files, of LLVM IR or of what the summary says.
 
+mod abbreviation;
 mod bits;
 mod block;
 mod refusal;

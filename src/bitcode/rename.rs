@@ -23,7 +23,8 @@ pub struct Change<'n> {
 /// New bytes of a shard in which the module at position `k` is called `new[k]`.
 ///
 /// New names must sort as the old ones do, strictly ascending by bytes: then clang makes the same
-/// object.
+/// object. (Numbers in them need leading zeros: `m9999.o` sorts behind `m10000.o`.) Hashes stay as they
+/// are, so where [`hash_in_doubt`](super::hash_in_doubt) use [`rewrite`].
 ///
 /// # Errors
 /// If the shard is not of the form that is known in every respect, or the names do not fit it.

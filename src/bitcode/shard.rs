@@ -235,9 +235,11 @@ fn is_damaged(found: &[u8], wanted: &[u8]) -> bool {
         })
 }
 
-/// Whether LLD up to 22 damages the hash behind this name too, in a way that differs from shard to
-/// shard. clang makes the names of promoted symbols from it, so objects made with such hashes need not
-/// link; [`module_hash`] has the true one.
+/// Whether LLD up to 22 damages the hash behind this name too, differently from shard to shard.
+///
+/// clang makes the names of promoted symbols from it. With the true names alone a link of `aaaa.o` and
+/// `zц` failed: `undefined hidden symbol: local.llvm.10970768690415133269`. [`module_hash`] of the
+/// module's own bitcode is the true one.
 pub fn hash_in_doubt(name: &[u8]) -> bool {
     !name[name.len().saturating_sub(REACH)..].is_ascii()
 }

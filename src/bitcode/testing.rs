@@ -1,7 +1,10 @@
 //! Bitstreams made by hand, for tests only.
 
 use super::bits::Writer;
-use super::{GLOBALVAL_SUMMARY, MODULE, MODULE_STRTAB, Module};
+use super::{
+    BLOCKINFO, Block, BlockInfo, GLOBALVAL_SUMMARY, Item, MODULE, MODULE_STRTAB, Module, Record,
+    Refusal,
+};
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -115,4 +118,32 @@ pub(super) fn shard(before: impl FnOnce(&mut Writer), names: impl FnOnce(&mut Wr
         });
         top(file, 23, |_| {});
     })
+}
+
+/// All records of a file's top-level blocks.
+pub(super) fn records(bytes: &[u8]) -> Result<Vec<Record>, Refusal> {
+    let mut info = BlockInfo::default();
+    let mut file = Block::file(bytes)?;
+    let mut records = Vec::new();
+    while let Some(Item::Block(header)) = file.next_item()? {
+        if header.id == BLOCKINFO {
+            info.read(bytes, &header)?;
+            continue;
+        }
+        let mut block = Block::open(bytes, &header, &info)?;
+        while let Some(item) = block.next_item()? {
+            if let Item::Record(record) = item {
+                records.push(record.clone());
+            }
+        }
+    }
+    Ok(records)
+}
+
+pub(super) fn in_block(content: impl FnOnce(&mut Writer)) -> Result<Vec<Record>, Refusal> {
+    records(&file(|file| top(file, 50, content)))
+}
+
+pub(super) fn plain(code: u64, operands: &[u64]) -> Record {
+    Record { code, operands: operands.to_vec(), blob: None }
 }
