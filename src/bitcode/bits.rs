@@ -122,11 +122,16 @@ impl Writer {
         self.fixed(value, 6);
     }
 
-    /// Whole words, the last one filled with zeros.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    /// Fills the word that was begun with zeros.
+    pub(super) fn align32(&mut self) {
         if self.filled > 0 {
             self.fixed(0, 32 - self.filled);
         }
+    }
+
+    /// Whole words, the last one filled with zeros.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.align32();
         self.bytes
     }
 }

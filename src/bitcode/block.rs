@@ -2,6 +2,7 @@
 //! A block is skipped by its length word unless it is opened, so what is unknown costs nothing.
 //! Knows the form only: what a block or a record means is the caller's business.
 
+use super::abbreviation::Abbreviation;
 use super::bits::Cursor;
 use super::{BLOCKINFO, Refusal};
 use std::collections::BTreeMap;
@@ -12,9 +13,6 @@ const MAGIC: [u8; 4] = [0x42, 0x43, 0xC0, 0xDE];
 const WRAPPER_MAGIC: [u8; 4] = 0x0B17_C0DE_u32.to_le_bytes();
 /// `SETBID`, a record of BLOCKINFO: the definitions that follow are for that block.
 const SETBID: u64 = 1;
-/// More operands than any abbreviation of LLVM has. Keeps the cost of a record, which may be three
-/// bits long, within a constant.
-const MOST_OPERANDS: u64 = 64;
 /// More abbreviations than LLVM has for any kind of block. Keeps the cost of opening one, which may be
 /// empty, within a constant.
 const MOST_SHARED: usize = 256;
@@ -213,123 +211,56 @@ impl BlockInfo {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Scalar {
-    Literal(u64),
-    Fixed(u32),
-    Vbr(u32),
-    Char6,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{block, define, file, in_block, plain, record, records, top};
+    use super::*;
 
-impl Scalar {
-    #[inline]
-    fn read(self, cursor: &mut Cursor<'_>) -> Result<u64, Refusal> {
-        const CHAR6: &[u8; 64] =
-            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._";
-        match self {
-            Scalar::Literal(value) => Ok(value),
-            Scalar::Fixed(width) => cursor.fixed(width),
-            Scalar::Vbr(width) => cursor.vbr(width),
-            Scalar::Char6 => Ok(u64::from(CHAR6[cursor.fixed(6)? as usize])),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Tail {
-    Nothing,
-    Array(Scalar),
-    Blob,
-}
-
-/// How the fields of a record are laid out: the code, scalar operands, then perhaps many more.
-#[derive(Debug)]
-struct Abbreviation {
-    code: Scalar,
-    operands: Vec<Scalar>,
-    tail: Tail,
-}
-
-enum Operand {
-    Scalar(Scalar),
-    Array,
-    Blob,
-}
-
-impl Abbreviation {
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Refusal> {
-        let count = cursor.vbr(5)?;
-        if count > MOST_OPERANDS {
-            return Err(cursor.malformed("an abbreviation has too many operands"));
-        }
-        let mut scalars = Vec::new();
-        let mut tail = Tail::Nothing;
-        for left in (0..count).rev() {
-            match Operand::read(cursor)? {
-                Operand::Scalar(scalar) => scalars.push(scalar),
-                Operand::Blob if left == 0 => tail = Tail::Blob,
-                Operand::Array if left == 1 => {
-                    let Operand::Scalar(element) = Operand::read(cursor)? else {
-                        return Err(cursor.malformed("an array's elements are no numbers"));
-                    };
-                    if matches!(element, Scalar::Literal(_)) {
-                        return Err(cursor.malformed("an array's elements take no room"));
-                    }
-                    tail = Tail::Array(element);
-                    break;
-                }
-                _ => return Err(cursor.malformed("an array or blob is not the last operand")),
-            }
-        }
-        if scalars.is_empty() {
-            return Err(cursor.malformed("an abbreviation has no record code"));
-        }
-        Ok(Abbreviation { code: scalars.remove(0), operands: scalars, tail })
+    #[test]
+    fn blocks_begin_with_the_abbreviations_of_blockinfo() {
+        let found = records(&file(|file| {
+            top(file, BLOCKINFO, |info| {
+                record(info, SETBID, &[50]);
+                define(info, &[('l', 7), ('f', 32)]);
+                record(info, SETBID, &[51]);
+                define(info, &[('l', 8)]);
+            });
+            top(file, 50, |block| {
+                block.fixed(4, 3);
+                block.fixed(0xffff_ffff, 32);
+            });
+        }));
+        assert_eq!(found, Ok(vec![plain(7, &[0xffff_ffff])]));
     }
 
-    fn record(&self, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Refusal> {
-        record.operands.clear();
-        record.blob = None;
-        record.code = self.code.read(cursor)?;
-        for operand in &self.operands {
-            record.operands.push(operand.read(cursor)?);
-        }
-        match self.tail {
-            Tail::Nothing => {}
-            Tail::Array(element) => {
-                for _ in 0..cursor.vbr(6)? {
-                    record.operands.push(element.read(cursor)?);
-                }
-            }
-            Tail::Blob => {
-                let length = cursor.vbr(6)?;
-                cursor.align32()?;
-                record.blob = Some(cursor.bytes(length)?);
-                cursor.align32()?;
-            }
-        }
-        Ok(())
+    #[test]
+    fn a_block_is_skipped_unread() {
+        let found = in_block(|outer| {
+            block(outer, 51, |inner| (0..9).for_each(|_| inner.fixed(0xffff_ffff, 32)));
+            record(outer, 1, &[]);
+        });
+        assert_eq!(found, Ok(vec![plain(1, &[])]));
     }
-}
 
-impl Operand {
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Refusal> {
-        if cursor.fixed(1)? == 1 {
-            return Ok(Operand::Scalar(Scalar::Literal(cursor.vbr(8)?)));
-        }
-        let kind = cursor.fixed(3)?;
-        let scalar = match kind {
-            1 | 2 => match (kind, cursor.vbr(5)?) {
-                (_, 0) => Scalar::Literal(0),
-                (1, width @ 1..=32) => Scalar::Fixed(width as u32),
-                (2, width @ 2..=32) => Scalar::Vbr(width as u32),
-                _ => return Err(cursor.malformed("a number has an unknown width")),
-            },
-            3 => return Ok(Operand::Array),
-            4 => Scalar::Char6,
-            5 => return Ok(Operand::Blob),
-            _ => return Err(cursor.malformed("an abbreviation has an operand of unknown kind")),
-        };
-        Ok(Operand::Scalar(scalar))
+    #[test]
+    fn a_record_that_reaches_beyond_its_block_is_an_overrun() {
+        let bytes = file(|file| {
+            top(file, 50, |block| {
+                block.fixed(3, 3);
+                block.vbr6(1);
+                block.vbr6(u64::MAX);
+            });
+            top(file, 51, |block| (0..99).for_each(|_| block.fixed(0, 32)));
+        });
+        assert!(matches!(records(&bytes), Err(Refusal::Overrun { .. })));
+    }
+
+    #[test]
+    fn a_block_must_end_where_its_length_says() {
+        let early = in_block(|block| block.fixed(0, 32));
+        assert!(matches!(early, Err(Refusal::Malformed { .. })));
+        let mut bytes = file(|file| top(file, 50, |block| record(block, 1, &[])));
+        bytes[8] += 1;
+        assert!(matches!(records(&bytes), Err(Refusal::Overrun { .. })));
     }
 }

@@ -235,9 +235,119 @@ fn is_damaged(found: &[u8], wanted: &[u8]) -> bool {
         })
 }
 
-/// Whether LLD up to 22 damages the hash behind this name too, in a way that differs from shard to
-/// shard. clang makes the names of promoted symbols from it, so objects made with such hashes need not
-/// link; [`module_hash`] has the true one.
+/// Whether LLD up to 22 damages the hash behind this name too, differently from shard to shard.
+///
+/// clang makes the names of promoted symbols from it. With the true names alone a link of `aaaa.o` and
+/// `zц` failed: `undefined hidden symbol: local.llvm.10970768690415133269`. [`module_hash`] of the
+/// module's own bitcode is the true one.
 pub fn hash_in_doubt(name: &[u8]) -> bool {
     !name[name.len().saturating_sub(REACH)..].is_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, BROKEN, FIXTURES, block, entry, file, record, top};
+    use super::*;
+
+    fn agreement(bytes: &[u8], expected: &str) -> Agreement {
+        let expected: Vec<_> = expected.lines().collect();
+        names_agree(&Shard::read(bytes).unwrap(), &expected)
+    }
+
+    #[test]
+    fn real_shards_name_the_modules_of_their_jobs() {
+        for (bytes, expected) in FIXTURES {
+            let damaged = !expected.is_ascii();
+            let wanted = if damaged { Agreement::DamagedNonAscii } else { Agreement::Same };
+            assert_eq!(agreement(bytes, expected), wanted);
+            assert_eq!(Shard::read(bytes).unwrap().version, 12);
+        }
+    }
+
+    #[test]
+    fn hashes_are_there_unless_the_modules_have_none() {
+        for (bytes, _) in FIXTURES {
+            let hashed = bytes != FIXTURES[4].0;
+            let modules = Shard::read(bytes).unwrap().modules;
+            assert!(modules.iter().all(|module| module.hash.is_some() == hashed));
+        }
+    }
+
+    #[test]
+    fn a_block_broken_by_a_name_is_refused() {
+        assert!(matches!(Shard::read(BROKEN.0), Err(Refusal::Overrun { .. })));
+    }
+
+    #[test]
+    fn other_missing_and_additional_names_are_different() {
+        let (bytes, expected) = FIXTURES[0];
+        let different = |position, found: Option<&str>, expected: Option<&str>| {
+            let (found, expected) = (found.map(Into::into), expected.map(Into::into));
+            Agreement::Different { position, found, expected }
+        };
+        let one_less = expected.trim_end().rsplit_once('\n').unwrap().0;
+        assert_eq!(agreement(bytes, one_less), different(2, Some("main.o"), None));
+        let one_more = format!("{expected}z.o");
+        assert_eq!(agreement(bytes, &one_more), different(3, None, Some("z.o")));
+        let other = expected.replace("deep", "dEep");
+        let wanted = different(1, Some("deep/g.o"), Some("dEep/g.o"));
+        assert_eq!(agreement(bytes, &other), wanted);
+    }
+
+    #[test]
+    fn damage_is_believed_only_where_lld_does_it() {
+        assert!(is_damaged(b"b\xc3\xff\xff\xff", "bä.o".as_bytes()));
+        assert!(is_damaged(b"\xc3\xff\xff\x2f\x6f", "äb.o".as_bytes()));
+        for (found, why) in [
+            (b"c\xc3\xff\xff\xff".as_slice(), "a byte before the first one that is not ASCII"),
+            (b"b\xc3\xff\xff", "the length"),
+            (b"b\xc3\xff\xff\x0f", "a bit that became zero"),
+        ] {
+            assert!(!is_damaged(found, "bä.o".as_bytes()), "{why}");
+        }
+        assert!(!is_damaged(b"\xc3\xa4....\xff", "ä.....o".as_bytes()), "too far away");
+    }
+
+    #[test]
+    fn only_a_name_with_a_late_byte_puts_its_hash_in_doubt() {
+        assert!(["ц", "bä.o", "äo"].iter().all(|name| hash_in_doubt(name.as_bytes())));
+        assert!(!["", "a.o", "ä.obj"].iter().any(|name| hash_in_doubt(name.as_bytes())));
+    }
+
+    #[test]
+    fn what_lies_behind_the_version_is_not_read() {
+        let (bytes, _) = FIXTURES[0];
+        let at = bytes.len() - 60;
+        let broken = [&bytes[..at], &[0xff; 60]].concat();
+        assert_eq!(Shard::read(&broken), Shard::read(bytes));
+    }
+
+    #[test]
+    fn what_is_merely_unknown_is_passed_over() {
+        let bytes = testing::shard(
+            |module| block(module, 99, |inner| inner.fixed(0x7777_7777, 32)),
+            |names| {
+                record(names, 3, &[1]);
+                block(names, 99, |_| {});
+                entry(names, 0, "a");
+            },
+        );
+        assert_eq!(agreement(&bytes, "a"), Agreement::Same);
+    }
+
+    #[test]
+    fn what_is_no_shard_is_refused() {
+        let module = |content: fn(&mut super::super::bits::Writer)| {
+            Shard::read(&file(|file| top(file, MODULE, content)))
+        };
+        assert_eq!(Shard::read(b""), Err(Refusal::NotBitcode));
+        assert_eq!(Shard::read(b"\x7fELF"), Err(Refusal::NotBitcode));
+        assert_eq!(Shard::read(b"\xde\xc0\x17\x0b"), Err(Refusal::Wrapped));
+        assert_eq!(Shard::read(b"BC\xc0\xde"), Err(Refusal::Missing("MODULE_BLOCK")));
+        assert_eq!(module(|_| {}), Err(Refusal::Missing("MODULE_STRTAB_BLOCK")));
+        let names = module(|module| block(module, MODULE_STRTAB, |_| {}));
+        assert_eq!(names, Err(Refusal::Missing("GLOBALVAL_SUMMARY_BLOCK")));
+        let empty = module(|module| block(module, GLOBALVAL_SUMMARY, |_| {}));
+        assert_eq!(empty, Err(Refusal::NoVersion));
+    }
 }
