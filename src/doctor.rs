@@ -73,9 +73,8 @@ pub fn doctor(name: &str, environment: &Environment) -> Result<Ending, Failure> 
     };
     line(true, &format!("{} cores for jobs here", cores()));
     let variable = environment.overrides.as_deref();
-    let (forced, notices) =
-        overrides::apply(&mut Options::none(), variable, Path::new(overrides::FILE));
-    forced.iter().for_each(|forced| line(true, forced));
+    let (forced, notices) = overrides::look(variable, Path::new(overrides::FILE));
+    forced.iter().for_each(|(_, forced)| line(true, forced));
     notices.iter().for_each(|notice| line(false, notice));
     let mut tool = String::new();
     if let Some(wanted) = &manifest.tool {

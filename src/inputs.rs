@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::bitcode::{self, Agreement, Shard};
+use crate::bitcode::{self, Agreement, Change, Shard};
 use crate::jobfile::{Job, JobFile, Text};
 
 /// More problems than these are only counted.
@@ -161,9 +161,9 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
     match bitcode::names_agree(&shard, &names) {
         Agreement::Same => Ok(None),
         Agreement::DamagedNonAscii => {
-            let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-            let repaired = bitcode::rename(&bytes, &names).with_context(|| damaged(job))?;
-            Ok(Some(repaired))
+            let changes =
+                names.iter().map(|name| repaired(name)).collect::<anyhow::Result<Vec<_>>>()?;
+            Ok(Some(bitcode::rewrite(&bytes, &changes).with_context(|| damaged(job))?))
         }
         Agreement::Different { .. } => {
             bail!(
@@ -172,6 +172,17 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
             )
         }
     }
+}
+
+/// The true name, and where the damage may have reached it, the true hash: names of promoted symbols are
+/// made from it.
+fn repaired(name: &str) -> anyhow::Result<Change<'_>> {
+    let mut hash = None;
+    if bitcode::hash_in_doubt(name.as_bytes()) {
+        let module = fs::read(name).with_context(|| name.to_owned())?;
+        hash = bitcode::module_hash(&module).with_context(|| name.to_owned())?;
+    }
+    Ok(Change { name: name.as_bytes(), hash })
 }
 
 /// An index that could not be read may be one of those that LLD damaged beyond reading.

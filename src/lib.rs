@@ -2,35 +2,19 @@
 //! those above it in this list; `tests/tidy.rs` holds it.
 
 pub mod exit;
-
 pub mod cli;
-
-pub mod jobfile;
-
-pub mod bitcode;
-
-pub mod adapter;
-
-pub mod outcome;
-
-pub mod process;
-
-pub mod plan;
-
-pub mod inputs;
-
-pub mod collect;
-
-pub mod report;
-
-pub mod attempt;
-
-pub mod run;
-
-pub mod save;
-
 pub mod overrides;
-
+pub mod jobfile;
+pub mod bitcode;
+pub mod adapter;
+pub mod outcome;
+pub mod process;
+pub mod plan;
+pub mod inputs;
+pub mod collect;
+pub mod report;
+pub mod attempt;
+pub mod run;
+pub mod save;
 pub mod link;
-
 pub mod doctor;

@@ -76,8 +76,9 @@ struct Link<'a> {
 /// What ends a link before a job could run.
 pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     let variable = request.environment.overrides.as_deref();
-    let (forced, notices) =
-        overrides::apply(&mut request.options, variable, Path::new(overrides::FILE));
+    let (found, notices) = overrides::look(variable, Path::new(overrides::FILE));
+    found.iter().for_each(|(overrides, _)| overrides.apply(&mut request.options));
+    let forced = found.into_iter().map(|(_, line)| line).collect();
     let mut reporter = Reporter::new(&request.options, request.environment);
     notices.iter().for_each(|notice| reporter.notice(notice));
     for name in &request.environment.unknown {

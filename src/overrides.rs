@@ -1,6 +1,7 @@
 //! The switch for the night when the farm is sick: what a variable and the administrator's file force beats
 //! every option. A broken one is a notice, never a failed link. It does not know how options are used.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -45,48 +46,51 @@ enum Where {
     Never,
 }
 
-/// Changes `options` as the variable's text and the file ask for; of the two the file is the stronger.
-/// Returns the lines that say so, at the end of the link, and notices on what cannot be used.
-pub fn apply(
-    options: &mut Options,
-    variable: Option<&str>,
-    file: &Path,
-) -> (Vec<String>, Vec<String>) {
-    let (mut said, mut notices) = (Vec::new(), Vec::new());
+/// What the variable and the file ask for, the stronger last, each with the line that says so; and notices
+/// on what cannot be used.
+pub fn look(variable: Option<&str>, file: &Path) -> (Vec<(Overrides, String)>, Vec<String>) {
+    let (mut found, mut notices) = (Vec::new(), Vec::new());
     let mut take = |source: &str, read: anyhow::Result<Option<Overrides>>| match read {
-        Ok(Some(overrides)) => said.extend(overrides.apply(options, source)),
+        Ok(Some(overrides)) => {
+            let line = format!("overridden by {source}: {overrides}");
+            found.push((overrides, line));
+        }
         Ok(None) => {}
         Err(error) => notices.push(format!("{source} is not followed: {error:#}")),
     };
     take("DTLTO_BRIDGE_OVERRIDE", variable.map(parse_variable).transpose());
     take(&file.display().to_string(), read_file(file));
-    (said, notices)
+    (found, notices)
 }
 
 impl Overrides {
-    fn apply(&self, options: &mut Options, source: &str) -> Option<String> {
-        let mut forced = Vec::new();
-        if self.adapter == Some(OnlyLocal::Local) {
+    /// Changes `options` as asked for.
+    pub fn apply(&self, options: &mut Options) {
+        if let Some(OnlyLocal::Local) = self.adapter {
             options.adapter = "local".into();
-            forced.push("adapter=local".to_owned());
         }
-        if self.cache == Some(OnlyNone::None) {
+        if let Some(OnlyNone::None) = self.cache {
             options.cache = Cache::None;
-            forced.push("cache=none".to_owned());
         }
-        if let Some(place) = self.fallback {
-            let (fallback, word) = match place {
-                Where::Local => (Fallback::Local, "local"),
-                Where::Never => (Fallback::Never, "never"),
-            };
-            options.fallback = fallback;
-            forced.push(format!("fallback={word}"));
+        match self.fallback {
+            Some(Where::Local) => options.fallback = Fallback::Local,
+            Some(Where::Never) => options.fallback = Fallback::Never,
+            None => {}
         }
-        if !self.never_hosts.is_empty() {
-            options.never_hosts.extend(self.never_hosts.iter().cloned());
-            forced.push(format!("never-hosts={}", self.never_hosts.join(",")));
-        }
-        (!forced.is_empty()).then(|| format!("overridden by {source}: {}", forced.join(" ")))
+        options.never_hosts.extend(self.never_hosts.iter().cloned());
+    }
+}
+
+impl fmt::Display for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            self.adapter.map(|OnlyLocal::Local| "adapter=local".to_owned()),
+            self.cache.map(|OnlyNone::None| "cache=none".to_owned()),
+            self.fallback.map(|place| format!("fallback={place:?}").to_lowercase()),
+            (!self.never_hosts.is_empty())
+                .then(|| format!("never-hosts={}", self.never_hosts.join(","))),
+        ];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -140,32 +144,39 @@ mod tests {
     #[test]
     fn the_variable_beats_options() {
         let mut options = options(&["--adapter=distcc", "--fallback=never"]);
-        let text = "adapter=local fallback=local never-hosts=a,b";
-        let (said, notices) = apply(&mut options, Some(text), Path::new("/none/override.json"));
+        let text = "adapter=local cache=none fallback=local never-hosts=a,b";
+        let (found, notices) = look(Some(text), Path::new("/none/override.json"));
+        let [(overrides, line)] = found.as_slice() else { panic!("{found:?}") };
+        overrides.apply(&mut options);
         assert_eq!((options.adapter.as_str(), options.fallback), ("local", Fallback::Local));
         assert_eq!(options.never_hosts, ["a", "b"]);
-        assert_eq!(said, [format!("overridden by DTLTO_BRIDGE_OVERRIDE: {text}")]);
+        assert_eq!(*line, format!("overridden by DTLTO_BRIDGE_OVERRIDE: {text}"));
         assert_eq!(notices, [""; 0]);
     }
 
     #[test]
     fn a_broken_variable_is_a_notice_and_changes_nothing() {
-        let mut options = options(&["--adapter=distcc"]);
-        let broken = Some("fallback=never adapter=icecc");
-        let (said, notices) = apply(&mut options, broken, Path::new("/none"));
-        assert_eq!((options.adapter.as_str(), options.fallback), ("distcc", Fallback::Local));
-        assert!(said.is_empty());
+        let (found, notices) = look(Some("fallback=never adapter=icecc"), Path::new("/none"));
+        assert!(found.is_empty());
         assert!(notices[0].contains("\"adapter=icecc\" is not one of"), "{notices:?}");
     }
 
     #[test]
-    fn a_file_that_others_may_write_is_not_followed() {
+    fn only_a_file_of_roots_own_is_followed() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("override.json");
         fs::write(&path, r#"{"adapter":"local"}"#).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        let notices = apply(&mut options(&[]), None, &path).1;
-        assert!(notices[0].contains("is not followed"), "{notices:?}");
+        let look_with = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            look(None, &path)
+        };
+        let (found, notices) = look_with(0o666);
+        assert!(found.is_empty() && notices[0].contains("is not followed"), "{notices:?}");
+        let (found, notices) = look_with(0o644);
+        match rustix::process::getuid().is_root() {
+            true => assert!(found[0].1.ends_with("override.json: adapter=local"), "{found:?}"),
+            false => assert!(notices[0].contains("does not belong to root"), "{notices:?}"),
+        }
     }
 }
