@@ -1,17 +1,21 @@
-//! What all integration tests share: temporary folders, programs run under a time limit, asserts that show everything,
-//! the tools of this machine, and a few programs to link. It knows the bridge's path, but not what the bridge does.
+//! What all integration tests share: temporary folders, programs run under a time limit, asserts
+//! that show everything, the tools of this machine, and a few programs to link. It knows the
+//! bridge's path, but not what the bridge does.
 
-// Each test binary compiles this module and uses its own part of it; and tests start programs and read the environment.
+// Each test binary compiles this module and uses its own part of it; and tests start programs and
+// read the environment.
 #![allow(dead_code, unused_macros, unused_imports)]
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod folder;
+mod link;
 mod programs;
 mod run;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use folder::Folder;
+pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
 
@@ -61,7 +65,8 @@ pub(crate) fn missing(names: &[&str]) -> Option<String> {
     (!absent.is_empty()).then(|| format!("not installed: {} (scripts/setup)", absent.join(", ")))
 }
 
-/// Says on a line of its own that the running test was skipped. On a build server (`CI` is set) that is a failure.
+/// Says on a line of its own that the running test was skipped. On a build server (`CI` is set)
+/// that is a failure.
 pub(crate) fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     assert!(std::env::var_os("CI").is_none(), "{test} must not be skipped here: {why}");

@@ -1,13 +1,14 @@
-//! Programs to link: a small one whose modules import from each other, and Lua. It does not know how they are linked.
+//! Programs to link: a small one whose modules import from each other, and Lua. It does not know
+//! how they are linked.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Folder, Run, clangxx, target_dir};
 
-/// Three C++ modules that need no library. ThinLTO imports across all of them: `main` calls into `b` and `c`, and a
-/// static constructor of `c` calls into `b`. A static local and a static function are promoted on the way. The program
-/// exits with 42.
+/// Three C++ modules that need no library. ThinLTO imports across all of them: `main` calls into
+/// `b` and `c`, and a static constructor of `c` calls into `b`. A static local and a static
+/// function are promoted on the way.
 pub(crate) struct Modules;
 
 impl Modules {

@@ -1,4 +1,5 @@
-//! Programs run under a time limit, in a process group of their own that ends with them. It does not know any of them.
+//! Programs run under a time limit, in a process group of their own that ends with them. It does
+//! not know any of them.
 
 use std::ffi::OsStr;
 use std::fmt;
