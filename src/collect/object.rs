@@ -187,8 +187,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>, magic in 0..6_usize) {
-            let magic: &[u8] =
-                [b"\x7fELF\x02\x01", b"\x7fELF\x01\x02", b"\x64\x86", b"\0\0\xff\xff", b"", b"BC"][magic];
+            const MAGICS: [&[u8]; 6] =
+                [b"\x7fELF\x02\x01", b"\x7fELF\x01\x02", b"\x64\x86", b"\0\0\xff\xff", b"", b"BC"];
+            let magic = MAGICS[magic];
             let _ = verdict(&[magic, &bytes].concat());
         }
     }

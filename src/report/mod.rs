@@ -73,7 +73,7 @@ impl Reporter {
         let show: Box<dyn Show> = match progress {
             Progress::Bar => Box::new(bar::Bar::new(!environment.no_color)),
             Progress::None => Box::new(Nothing),
-            Progress::Plain | Progress::Auto => Box::new(plain::Plain::default()),
+            Progress::Plain | Progress::Auto => Box::new(plain::Plain),
         };
         Reporter { show, quiet: options.quiet, verbose: options.verbose, updated: None }
     }

@@ -7,7 +7,6 @@ use super::{Show, View, duration, write_stderr};
 /// Few lines: a link of an hour prints 120 of them.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-#[derive(Default)]
 pub(super) struct Plain;
 
 impl Show for Plain {
