@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(scratch.fresh("./b.obj", 4, 2), "./.dtlto-bridge-7f/4.2.obj");
         assert_eq!(scratch.fresh("/x y/c", 5, 1), "/x y/.dtlto-bridge-7f/5.1.o");
         let folders: Vec<&Path> = scratch.folders().collect();
-        assert_eq!(folders, ["./.dtlto-bridge-7f", "/x y/.dtlto-bridge-7f"].map(Path::new));
+        assert_eq!(folders, ["/x y/.dtlto-bridge-7f", "./.dtlto-bridge-7f"].map(Path::new));
     }
 
     #[test]
