@@ -63,7 +63,7 @@ impl Run {
         self
     }
 
-    /// Starts it. What it prints goes to files, so that a grandchild that keeps them open holds nobody up.
+    /// Starts it. It prints to files, so that a grandchild that holds them open holds nobody up.
     #[track_caller]
     pub(crate) fn start(mut self) -> Running {
         let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
