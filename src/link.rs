@@ -211,7 +211,9 @@ impl Link<'_> {
         if let Some(reason) = no_tool {
             run.without_farm(&reason);
         }
-        let (end, jobs) = run.run();
+        let (mut end, jobs) = run.run();
+        // A job may have failed just because LLD, giving up, removed its index.
+        end.given_up |= !self.is_awaited();
         tidy(&setup, &groups, if end.given_up { &ours } else { &[] });
         if let Some(folder) = saved {
             let finished = save::finish(&folder, &setup.plan, &jobs);
@@ -222,6 +224,11 @@ impl Link<'_> {
         reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
         self.forced.iter().for_each(|line| reporter.summary(line));
         Ok(Ending { exit: end.exit, signal: end.signal })
+    }
+
+    /// There is still somebody who wants the objects.
+    fn is_awaited(&self) -> bool {
+        self.request.linker.is_none_or(|linker| linker.waits_for(self.request.job_file))
     }
 
     /// Lets signals and the linker's end be told to the run.
