@@ -133,6 +133,22 @@ fn paths_with_spaces_quotes_and_braces_are_identical() {
     assert_runs(&folder, "out put/my app");
 }
 
+/// LLD 22 damages such names, and the hashes behind them, in the index (llvm#194318).
+#[test]
+fn names_that_are_not_ascii_are_identical() {
+    skip_without!("clang-22", "ld.lld-22");
+    let folder = Folder::new();
+    Modules::compile(&folder, "ünï/дом", &[]);
+    fs::rename(folder.path("ünï/дом/b.o"), folder.path("ünï/дом/zц")).unwrap();
+    let inputs = ["ünï/дом/a.o", "ünï/дом/zц", "ünï/дом/c.o", "-o", "app→"];
+    assert_identical(&folder, "", &inputs, 3);
+    assert_runs(&folder, "app→");
+    let named_in_it = [&inputs[..], &["-Wl,--thinlto-remote-compiler-arg=-ftime-trace"]].concat();
+    let output = link().args(named_in_it).args(through_bridge()).cwd(folder.path("")).go().ok();
+    assert_bridged(&output, 3);
+    assert_runs(&folder, "app→");
+}
+
 #[test]
 fn relative_upward_and_absolute_inputs_with_the_output_elsewhere_are_identical() {
     skip_without!("clang-22", "ld.lld-22");
@@ -184,6 +200,39 @@ fn a_program_for_windows_is_identical_and_its_objects_but_for_the_time_stamps() 
     assert!(folder.read("expected.exe") == folder.read("found.exe"), "the program");
     assert_own_commands(&folder, "", |mut object| {
         object[4..8].fill(0);
+        object
+    });
+}
+
+/// More than 65,279 sections take another kind of object, with its time stamp elsewhere.
+#[test]
+fn a_big_object_for_windows_is_identical_but_for_its_time_stamp() {
+    skip_without!("clang-22", "lld-link-22");
+    let folder = Folder::new();
+    let variable = |n| format!("__attribute__((used)) int v{n} = {n};\n");
+    folder.write(
+        "big.c",
+        (1..66_000).map(variable).collect::<String>() + "int main() { return 42; }\n",
+    );
+    let compile = ["-O2", "-flto=thin", "--target=x86_64-pc-windows-msvc", "-c", "big.c"];
+    kit::clang()
+        .args(compile)
+        .args(["-fdata-sections", "-o", "big.obj"])
+        .cwd(folder.path(""))
+        .go()
+        .ok();
+    let output = lld_link()
+        .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "big.obj", "/out:big.exe"])
+        .args(["/lldsavetemps", "/thinlto-distributor-arg:--adapter=local"])
+        .arg(format!("/thinlto-distributor:{}", bridge_path()))
+        .arg(format!("/thinlto-remote-compiler:{}", kit::tool("clang-22").display()))
+        .cwd(folder.path(""))
+        .go()
+        .ok();
+    assert_bridged(&output, 1);
+    assert_own_commands(&folder, "", |mut object| {
+        assert_eq!(object[..4], [0, 0, 0xff, 0xff], "a big object");
+        object[8..12].fill(0);
         object
     });
 }
