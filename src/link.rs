@@ -23,10 +23,10 @@ use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
 use crate::plan::Plan;
-use crate::process::Groups;
 use crate::process::guard::{self, Guard};
 use crate::process::slots::Slots;
 use crate::process::watch::{self, Linker};
+use crate::process::{self, Groups};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, file, write_stderr};
 use crate::run::{End, Jobs, Message, Run};
@@ -190,6 +190,8 @@ impl Link<'_> {
         server: Option<jobserver::Client>,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
+        let limits = &setup.plan.limits;
+        process::allow_programs(limits.local_jobs + limits.farm_jobs);
         let guard = Guard::start(&self.id)
             .inspect_err(|error| reporter.detail(&format!("no guard: {error}")))
             .ok();
