@@ -1,6 +1,8 @@
 //! One attempt at one job, in a thread of its own: look at the inputs, run the command, look at what it
 //! made. It tells what happened and decides nothing.
 
+mod bundled;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +16,9 @@ use crate::adapter::{Meaning, Place};
 use crate::cli;
 use crate::collect::{self, Scratch};
 use crate::inputs::{self, Inputs};
+use crate::jobfile::Text;
 use crate::outcome::Outcome;
+use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
 use crate::process::{Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
@@ -34,6 +38,8 @@ pub struct Setup {
     pub tool: String,
     /// The link's id.
     pub link: String,
+    /// What the bundles of the link share, if its adapter ships any.
+    pub parcels: Option<Parcels>,
     /// Digests of the outputs are wanted.
     pub digests: bool,
 }
@@ -60,8 +66,16 @@ pub struct Report {
     pub reason: String,
     /// What the command printed.
     pub printed: Vec<u8>,
-    /// Where the object lies, to be moved into place.
-    pub object: String,
+    /// What was made under other names, and where it belongs.
+    pub made: Vec<(String, Text)>,
+    /// The host, where that is proved.
+    pub host: Option<String>,
+    /// The version of the worker.
+    pub worker: Option<String>,
+    /// Bytes of the bundle that was given to the client.
+    pub sent: u64,
+    /// Bytes of the bundle that came back.
+    pub received: u64,
     /// The outputs, if digests are wanted and all is well.
     pub outputs: Vec<Output>,
     /// When it began.
@@ -78,7 +92,11 @@ impl Report {
             outcome: Outcome::NotStarted,
             reason,
             printed: Vec::new(),
-            object: String::new(),
+            made: Vec::new(),
+            host: None,
+            worker: None,
+            sent: 0,
+            received: 0,
             outputs: Vec::new(),
             began,
             took: began.elapsed(),
@@ -88,14 +106,17 @@ impl Report {
 
 /// Makes the attempt. `on_start` hears of the process as soon as there is one.
 pub fn attempt(setup: &Setup, groups: &Groups, which: Which, on_start: OnStart<'_>) -> Report {
-    let Setup { plan, scratch, .. } = setup;
     let began = Instant::now();
-    let object = plan.object_name(which.job, |own| scratch.fresh(own, which.job, which.number));
-    let mut printed = Vec::new();
-    let (outcome, reason) = tried(setup, groups, which, &object, &mut printed, on_start);
-    let mut report =
-        Report { outcome, printed, object, ..Report::not_started(which, began, reason) };
-    if outcome == Outcome::Done && setup.digests {
+    let mut report = Report::not_started(which, began, String::new());
+    let run = |command: &Command| start(groups, command, on_start);
+    let (outcome, reason) = match &setup.parcels {
+        Some(parcels) if which.place == Place::Farm => {
+            bundled::tried(setup, parcels, &mut report, &run)
+        }
+        _ => direct(setup, &mut report, &run),
+    };
+    (report.outcome, report.reason) = (outcome, reason);
+    if report.outcome == Outcome::Done && setup.digests {
         match digests(setup, &report) {
             Ok(outputs) => report.outputs = outputs,
             Err(error) => {
@@ -111,41 +132,57 @@ pub fn attempt(setup: &Setup, groups: &Groups, which: Which, on_start: OnStart<'
     report
 }
 
-fn tried(
-    setup: &Setup,
-    groups: &Groups,
-    which: Which,
-    object: &str,
-    printed: &mut Vec<u8>,
-    on_start: OnStart<'_>,
-) -> (Outcome, String) {
-    let command = match prepare(setup, which, object) {
-        Ok(command) => command,
-        Err(error) => return (Outcome::Refused, format!("{error:#}")),
-    };
-    let ended = match groups.run(&command, on_start) {
-        Ok(ended) => ended,
-        Err(error) if error.kind() == ErrorKind::Interrupted => {
-            return (Outcome::Cancelled, error.to_string());
-        }
-        Err(error) => {
+/// What stands instead of an end: the outcome and its reason.
+type Verdict = (Outcome, String);
+/// Runs a command to its end.
+type RunCommand<'a> = &'a dyn Fn(&Command) -> Result<Ended, Verdict>;
+
+fn start(groups: &Groups, command: &Command, on_start: OnStart<'_>) -> Result<Ended, Verdict> {
+    groups.run(command, on_start).map_err(|error| match error.kind() {
+        ErrorKind::Interrupted => (Outcome::Cancelled, error.to_string()),
+        _ => {
             let text = format!("{} cannot be started: {error}", command.program.display());
-            return (Outcome::NotStarted, text);
+            (Outcome::NotStarted, text)
         }
+    })
+}
+
+fn refused(error: anyhow::Error) -> Verdict {
+    (Outcome::Refused, format!("{error:#}"))
+}
+
+/// Runs the job's command on the job's own files.
+fn direct(setup: &Setup, report: &mut Report, run: RunCommand<'_>) -> Verdict {
+    let which = report.which;
+    let job = &setup.plan.file.jobs[which.job];
+    let fresh = |own: &str| setup.scratch.fresh(own, which.job, which.number);
+    let object = setup.plan.object_name(which.job, fresh);
+    let command = match prepare(setup, which, &object) {
+        Ok(command) => command,
+        Err(error) => return refused(error),
     };
-    let Ended { status, output } = ended;
-    *printed = output;
+    report.made.push((object.clone(), job.object.clone()));
+    let Ended { status, output } = match run(&command) {
+        Ok(ended) => ended,
+        Err(verdict) => return verdict,
+    };
+    report.printed = output;
     // Told before anything else: it is the cause of whatever followed from it.
-    if let Err(error) = setup.inputs.check(&setup.plan.file.jobs[which.job]) {
-        return (Outcome::Refused, format!("{error:#}"));
+    if let Err(error) = setup.inputs.check(job) {
+        return refused(error);
     }
     if !status.success() {
         return failed(setup, which.place, status);
     }
+    judge(&report.printed, collect::check(job, &object))
+}
+
+/// An attempt whose compiler exited with 0.
+fn judge(printed: &[u8], checked: anyhow::Result<()>) -> Verdict {
     if let Some(words) = collect::false_success(printed) {
         return (Outcome::Missing, format!("the compiler exited with 0 but said {words:?}"));
     }
-    match collect::check(&setup.plan.file.jobs[which.job], object) {
+    match checked {
         Ok(()) => (Outcome::Done, String::new()),
         Err(error) => (Outcome::Missing, format!("the compiler exited with 0 but {error:#}")),
     }
@@ -166,7 +203,13 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
         request: format!("{object}.request"),
         response: format!("{object}.response"),
     };
-    let mut argv = plan.argv(which.job, which.place, &names).into_iter();
+    command(setup, which, &names)
+}
+
+/// The adapter's command.
+fn command(setup: &Setup, which: Which, names: &Names) -> anyhow::Result<Command> {
+    let plan = &setup.plan;
+    let mut argv = plan.argv(which.job, which.place, names).into_iter();
     let first = argv.next().context("the adapter's command is empty")?;
     let program = if *first == *plan.file.compiler {
         setup.compiler.clone()
@@ -175,7 +218,7 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
     } else {
         cli::find_program(&first)?
     };
-    let (set, unset) = plan.env(which.job, which.place, &names);
+    let (set, unset) = plan.env(which.job, which.place, names);
     Ok(Command { program, args: argv.collect(), set, unset })
 }
 
@@ -228,11 +271,10 @@ pub fn describe(status: ExitStatus) -> String {
 
 fn digests(setup: &Setup, report: &Report) -> anyhow::Result<Vec<Output>> {
     let job = &setup.plan.file.jobs[report.which.job];
-    let others = job.other_outputs.iter().map(|other| (&**other, other));
-    [(report.object.as_str(), &job.object)]
-        .into_iter()
-        .chain(others)
-        .map(|(from, path)| {
+    job.outputs()
+        .map(|path| {
+            let made = report.made.iter().find(|(_, place)| place == path);
+            let from = made.map_or(&**path, |(from, _)| from);
             let file = fs::File::open(from).with_context(|| from.to_owned())?;
             let mut hasher = blake3::Hasher::new();
             hasher.update_reader(file).with_context(|| from.to_owned())?;
@@ -249,8 +291,9 @@ fn digests(setup: &Setup, report: &Report) -> anyhow::Result<Vec<Output>> {
 fn remove_leavings(setup: &Setup, report: &Report) {
     if setup.plan.naming[report.which.job] == Naming::Own {
         let _ = collect::remove_old(&setup.plan.file.jobs[report.which.job]);
-    } else {
-        let _ = fs::remove_file(&report.object);
     }
-    collect::remove_leavings(&report.object);
+    for (made, _) in &report.made {
+        let _ = fs::remove_file(made);
+        collect::remove_leavings(made);
+    }
 }

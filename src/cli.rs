@@ -106,6 +106,15 @@ pub enum Cache {
     None,
 }
 
+/// Whether last-bit differences of folded mathematics count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Math {
+    /// They do: such a host is left out
+    Strict,
+    /// They do not
+    Any,
+}
+
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Progress {
@@ -145,6 +154,10 @@ pub struct Options {
     /// Where a job runs that the farm could not do
     #[arg(long, value_enum, default_value = "local")]
     pub fallback: Fallback,
+    /// Whether a host with another libm or CPU math class may do jobs: LLVM folds sin, exp, pow, ...
+    /// with the host's, and the last bit can differ
+    #[arg(long, value_enum, default_value = "strict")]
+    pub math: Math,
     /// Write what became of each job; a name that ends in / is a folder with one file a link
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,
@@ -195,6 +208,12 @@ pub struct Environment {
     pub shown: BTreeMap<String, Option<String>>,
     /// Variables that look like options but are none.
     pub unknown: Vec<String>,
+    /// What the user is called.
+    pub user: Option<String>,
+    /// The folder for what can be made again, if the user has a home.
+    pub cache: Option<PathBuf>,
+    /// Variables that can change what a compiler is made of, those that are set.
+    pub toolchain: Vec<(String, String)>,
 }
 
 /// Values of these say nothing of a user's secrets.
@@ -212,6 +231,10 @@ const HARMLESS: [&str; 12] = [
     "TERM",
     "TMPDIR",
 ];
+
+/// Libraries, variants of libm and config files are chosen by these.
+const TOOLCHAIN: [&str; 5] =
+    ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 fn variable(name: &str) -> Option<OsString> {
@@ -234,16 +257,24 @@ impl Environment {
             let harmless = ours || HARMLESS.contains(&name.as_str());
             shown.insert(name, harmless.then(|| value.to_string_lossy().into_owned()));
         }
-        let config = variable("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|folder| folder.is_absolute())
-            .or_else(|| std::env::home_dir().map(|home| home.join(".config")));
+        let home = std::env::home_dir();
+        let folder = |name, in_home| {
+            let named = variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+            named.or_else(|| home.as_ref().map(|home| home.join(in_home)))
+        };
+        let config = folder("XDG_CONFIG_HOME", ".config");
+        let text = |name: &str| variable(name)?.into_string().ok();
+        let toolchain =
+            TOOLCHAIN.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
         Environment {
             adapters: config.map(|folder| folder.join("dtlto-bridge/adapters")),
             overrides: variable("DTLTO_BRIDGE_OVERRIDE").map(|v| v.to_string_lossy().into_owned()),
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").is_none_or(|term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
+            user: text("USER").or_else(|| text("LOGNAME")),
+            cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),
+            toolchain,
             shown,
             unknown,
         }

@@ -14,15 +14,18 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, Place};
+use crate::adapter::{self, Place, Shipping};
 use crate::attempt::Setup;
+use crate::bundle::About;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
+use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
+use crate::policy;
 use crate::process::guard::{self, Guard};
 use crate::process::slots::Slots;
 use crate::process::watch::{self, Linker};
@@ -31,6 +34,7 @@ use crate::report::trace::Trace;
 use crate::report::{Reporter, file, write_stderr};
 use crate::run::{End, Jobs, Message, Run};
 use crate::save;
+use crate::toolchain;
 
 /// More notices on a job file than these are only counted.
 const NOTICES_SHOWN: usize = 10;
@@ -167,6 +171,10 @@ impl Link<'_> {
                 return Err(failure);
             }
         };
+        let (parcels, nothing_travels) = match self.parcels(&plan, &compiler) {
+            Ok(parcels) => (parcels, None),
+            Err(why) => (None, Some(why)),
+        };
         let options = &self.request.options;
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
@@ -179,14 +187,52 @@ impl Link<'_> {
             inputs,
             scratch,
             plan,
+            parcels,
         };
-        self.run(Arc::new(setup), tool.err(), server, reporter)
+        self.run(Arc::new(setup), tool.err().or(nothing_travels), server, reporter)
+    }
+
+    /// What bundles share, if the adapter ships any; the error says why no job can travel.
+    fn parcels(&self, plan: &Plan, compiler: &Path) -> Result<Option<Parcels>, String> {
+        if plan.adapter.shipping != Shipping::Bundle {
+            return Ok(None);
+        }
+        let Request { options, environment, .. } = self.request;
+        let set = |name: &str| environment.shown.contains_key(name);
+        if let Some(why) = policy::environment_keeps_home(set) {
+            return Err(why);
+        }
+        let jobs = &plan.file.jobs;
+        let args = jobs.first().map_or(&[][..], |job| &job.args);
+        let looked = toolchain::Options {
+            with_ld_lld: jobs.iter().any(parcel::needs_ld_lld),
+            cache_folder: environment.cache.as_deref(),
+            math: match options.math {
+                cli::Math::Strict => toolchain::Math::Strict,
+                cli::Math::Any => toolchain::Math::Any,
+            },
+            target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
+            no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
+            variables: &environment.toolchain,
+        };
+        let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
+            .map_err(|unknown| unknown.to_string())?;
+        let (user, host) = parcel::claims(environment.user.as_deref());
+        let about = About {
+            link: self.id.clone(),
+            user,
+            host,
+            compiler: toolchain.identity.clone(),
+            time_limit_s: plan.limits.farm_time.as_secs(),
+            in_flight: Vec::new(),
+        };
+        Ok(Some(Parcels::new(&plan.file, toolchain, about)))
     }
 
     fn run(
         mut self,
         setup: Arc<Setup>,
-        no_tool: Option<String>,
+        no_farm: Option<String>,
         server: Option<jobserver::Client>,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
@@ -210,7 +256,7 @@ impl Link<'_> {
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
         let trace = self.trace.as_mut();
         let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
-        if let Some(reason) = no_tool {
+        if let Some(reason) = no_farm {
             run.without_farm(&reason);
         }
         let (mut end, jobs) = run.run();

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::adapter::{List, Manifest, Place, Scalar, Values};
+use crate::adapter::{List, Manifest, Place, Scalar, Shipping, Values};
 use crate::cli::{Fallback, Options};
 use crate::jobfile::{Job, JobFile, Text};
+use crate::parcel::{self, Travel};
 
 /// An attempt on a farm may take this long unless the user says otherwise.
 const FARM_LIMIT: Duration = Duration::from_secs(1800);
@@ -72,6 +73,8 @@ pub struct Plan {
     pub limits: Limits,
     /// By job.
     pub naming: Vec<Naming>,
+    /// By job: whether it may go to the farm.
+    pub travel: Vec<Travel>,
 }
 
 /// The names that change from attempt to attempt.
@@ -111,7 +114,11 @@ impl Plan {
             fallback: options.fallback,
         };
         let naming = file.jobs.iter().map(naming).collect();
-        Plan { file, adapter, local, limits, naming }
+        let travel = match adapter.shipping {
+            Shipping::Direct => vec![Travel::May(1); file.jobs.len()],
+            Shipping::Bundle => file.jobs.iter().map(parcel::travel).collect(),
+        };
+        Plan { file, adapter, local, limits, naming, travel }
     }
 
     /// Where jobs go first.
@@ -299,7 +306,14 @@ impl fmt::Display for Plan {
                     "  writes under its own name: its options make files named after the object"
                 )?;
             }
-            writeln!(f, "  {}: {}", adapter.place, self.shown_command(number, adapter.place))?;
+            let place = match &self.travel[number] {
+                Travel::May(_) => adapter.place,
+                Travel::Stays(why) => {
+                    writeln!(f, "  stays here: {why}")?;
+                    Place::Local
+                }
+            };
+            writeln!(f, "  {place}: {}", self.shown_command(number, place))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 mod jobs;
 mod queue;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,6 +19,7 @@ use crate::cli::Fallback;
 use crate::collect;
 use crate::exit::Exit;
 use crate::outcome::{Next, Outcome, next};
+use crate::parcel::Travel;
 use crate::process::Groups;
 use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
@@ -97,6 +98,7 @@ pub struct Run<'a> {
     idle: Vec<Slot>,
     slot_asked: bool,
     farm_works: bool,
+    farm_weight: usize,
     faults_in_a_row: usize,
     failed_for: Option<Exit>,
 }
@@ -136,6 +138,7 @@ impl<'a> Run<'a> {
             idle: Vec::new(),
             slot_asked: false,
             farm_works: true,
+            farm_weight: 0,
             faults_in_a_row: 0,
             failed_for: None,
             setup,
@@ -147,8 +150,34 @@ impl<'a> Run<'a> {
         self.farm_is_down(reason);
     }
 
+    /// Keeps the jobs here that may not travel; each reason is told once.
+    fn keep_home(&mut self) {
+        let setup = self.setup.clone();
+        let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (job, travel) in setup.plan.travel.iter().enumerate() {
+            if let (Place::Farm, Travel::Stays(why)) = (setup.plan.place(), travel) {
+                reasons.entry(why).or_default().push(job);
+            }
+        }
+        let kept: HashSet<usize> = reasons.values().flatten().copied().collect();
+        self.farm.retain(|job| !kept.contains(&job));
+        for (why, jobs) in reasons {
+            let (count, name) = (jobs.len(), &setup.plan.adapter.name);
+            if setup.plan.limits.fallback == Fallback::Local {
+                self.reporter.notice(&format!("{count} jobs stay here: {why}"));
+                jobs.into_iter().for_each(|job| self.go_home(job));
+            } else {
+                let text = format!("{count} jobs cannot go to {name} and may not run here: {why}");
+                self.reporter.error(&text);
+                jobs.into_iter().for_each(|job| self.jobs.fail_for_farm(job, why));
+                self.failed_for = Some(Exit::Farm);
+            }
+        }
+    }
+
     /// Runs all jobs.
     pub fn run(mut self) -> (End, Jobs) {
+        self.keep_home();
         let end = loop {
             self.start_what_may();
             if self.running.is_empty() && self.nothing_queued() {
@@ -220,11 +249,11 @@ impl<'a> Run<'a> {
         due.for_each(|(_, job)| self.farm.push_first(job));
         let limits = &self.setup.plan.limits;
         let (farm_jobs, local_jobs) = (limits.farm_jobs, limits.local_jobs);
-        while self.count(Place::Farm) < farm_jobs {
+        while self.farm_weight < farm_jobs {
             let Some(job) = self.farm.pop() else { break };
             self.start(job, Place::Farm, None);
         }
-        while !self.local.is_empty() && self.count(Place::Local) < local_jobs {
+        while !self.local.is_empty() && self.rows.used(Place::Local) < local_jobs {
             let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
                 if !std::mem::replace(&mut self.slot_asked, true) {
                     self.slots.ask();
@@ -240,8 +269,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn count(&self, place: Place) -> usize {
-        self.rows.used(place)
+    /// The slots of the farm that a job takes.
+    fn weight(&self, job: usize) -> usize {
+        match self.setup.plan.travel[job] {
+            Travel::May(weight) => weight as usize,
+            Travel::Stays(_) => 0,
+        }
     }
 
     fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
@@ -250,6 +283,9 @@ impl<'a> Run<'a> {
             Place::Farm => Some(limits.farm_time),
             Place::Local => limits.local_time,
         };
+        if place == Place::Farm {
+            self.farm_weight += self.weight(job);
+        }
         let which = Which { job, place, number: self.jobs.begin(job) };
         let began = Instant::now();
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
@@ -285,6 +321,9 @@ impl<'a> Run<'a> {
         let job = report.which.job;
         let Some(running) = self.running.remove(&job) else { return };
         self.rows.give_back(report.which.place, running.row);
+        if report.which.place == Place::Farm {
+            self.farm_weight -= self.weight(job);
+        }
         if let Some(slot) = running.slot {
             // Somebody who waits comes first; else it is used again without a detour.
             if self.slots.wanted() { self.slots.give_back(slot) } else { self.idle.push(slot) }
@@ -312,10 +351,12 @@ impl<'a> Run<'a> {
     }
 
     fn deliver(&mut self, report: &mut Report) {
-        let object = &self.setup.plan.file.jobs[report.which.job].object;
-        if let Err(error) = collect::deliver(&report.object, object) {
-            report.outcome = Outcome::Missing;
-            report.reason = format!("{object}: cannot be moved into place: {error}");
+        for (made, place) in &report.made {
+            if let Err(error) = collect::deliver(made, place) {
+                report.outcome = Outcome::Missing;
+                report.reason = format!("{place}: cannot be moved into place: {error}");
+                return;
+            }
         }
     }
 

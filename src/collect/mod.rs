@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::jobfile::Job;
+use crate::jobfile::{Job, Text};
 
 /// clang says these and exits 0 nevertheless, with an empty object (llvm#75441).
 const FALSE_SUCCESS: [&str; 3] =
@@ -94,14 +94,25 @@ pub fn remove_old(job: &Job) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks a job's outputs; its object lies at `object`.
+/// Checks a job's outputs; its object lies at `object`, the others at their own names.
 ///
 /// # Errors
 /// One is not as it must be; the text names it and says why.
 pub fn check(job: &Job, object: &str) -> anyhow::Result<()> {
-    object::check_object(Path::new(object)).with_context(|| job.object.to_string())?;
-    for other in &job.other_outputs {
-        object::check_file(Path::new(&**other)).with_context(|| other.to_string())?;
+    let others = job.other_outputs.iter().map(|other| (&**other, other));
+    check_made([(object, &job.object)].into_iter().chain(others))
+}
+
+/// Checks outputs, the object first; each lies at the first of its two names, and is called by the second.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_made<'a>(made: impl Iterator<Item = (&'a str, &'a Text)>) -> anyhow::Result<()> {
+    for (n, (at, name)) in made.enumerate() {
+        let path = Path::new(at);
+        let checked =
+            if n == 0 { object::check_object(path) } else { object::check_file(path).map(drop) };
+        checked.with_context(|| name.to_string())?;
     }
     Ok(())
 }

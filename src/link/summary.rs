@@ -1,6 +1,5 @@
 //! What became of a link, in one line for people and in `--stats` for programs.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Link;
@@ -20,7 +19,12 @@ pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> Strin
     let plural = if total == 1 { "" } else { "s" };
     let mut line = format!("{total} job{plural} in {}: ", duration(took));
     if plan.place() == Place::Farm {
-        line += &format!("{} on {}, ", jobs.made_at(Place::Farm), plan.adapter.name);
+        let hosts = match jobs.hosts().len() {
+            0 => String::new(),
+            1 => " (1 host)".into(),
+            hosts => format!(" ({hosts} hosts)"),
+        };
+        line += &format!("{} on {}{hosts}, ", jobs.made_at(Place::Farm), plan.adapter.name);
     }
     line += &format!("{} here", jobs.made_at(Place::Local));
     let (fallbacks, retries, failed) = (jobs.fallbacks(), jobs.all_retries(), jobs.failed());
@@ -32,6 +36,10 @@ pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> Strin
     }
     if failed > 0 {
         line += &format!(", {failed} failed");
+    }
+    let (sent, _) = jobs.bundled();
+    if sent > 0 {
+        line += &format!("; sent {:.1} MB", sent as f64 / 1e6);
     }
     let left = total - jobs.done() - failed;
     if left > 0 {
@@ -52,6 +60,7 @@ impl Link<'_> {
         let places =
             Places { cache: 0, farm: jobs.made_at(Place::Farm), local: jobs.made_at(Place::Local) };
         let forced = self.forced.join("; ");
+        let (sent, received) = jobs.bundled();
         Stats {
             schema: 1,
             bridge: env!("CARGO_PKG_VERSION"),
@@ -67,8 +76,8 @@ impl Link<'_> {
             retries: jobs.all_retries(),
             fallbacks: jobs.fallbacks(),
             tool_local: 0,
-            hosts: BTreeMap::new(),
-            bytes: Bytes { inputs: all, distinct, sent: 0, received: 0 },
+            hosts: jobs.hosts(),
+            bytes: Bytes { inputs: all, distinct, sent, received },
             wall_ms: ms(self.began.elapsed()),
             signal: end.signal,
             overrides: (!forced.is_empty()).then_some(forced),
@@ -85,12 +94,12 @@ fn record((job, progress): (&Job, &Progress)) -> Record {
             State::Accepted(place) => Some(place),
             State::Open | State::Failed => None,
         },
-        host: None,
+        host: last.and_then(|last| last.host.clone()),
         attempts: progress.tries.len(),
         outcome: last.map_or(Outcome::NotStarted, |last| last.outcome),
         ms: last.map_or(0, |last| last.ms),
         outputs: progress.outputs.clone(),
-        worker: None,
+        worker: last.and_then(|last| last.worker.clone()),
         tries: progress.tries.clone(),
     }
 }

@@ -88,6 +88,7 @@ pub struct Try {
     #[serde(serialize_with = "place")]
     pub place: Option<Place>,
     pub host: Option<String>,
+    pub worker: Option<String>,
     pub outcome: Outcome,
     pub reason: String,
     pub ms: u64,

@@ -1,5 +1,7 @@
 //! What is known of each job, and the counters: changed only through here, so that they cannot drift apart.
 
+use std::collections::BTreeMap;
+
 use crate::adapter::Place;
 use crate::attempt::Report;
 use crate::outcome::Outcome;
@@ -36,12 +38,14 @@ pub struct Progress {
 pub struct Jobs {
     all: Vec<Progress>,
     done: usize,
+    sent: u64,
+    received: u64,
 }
 
 impl Jobs {
     /// Jobs of which none has begun.
     pub fn new(count: usize) -> Self {
-        Jobs { all: vec![Progress::default(); count], done: 0 }
+        Jobs { all: vec![Progress::default(); count], done: 0, sent: 0, received: 0 }
     }
 
     /// Counts an attempt that begins, and says its number.
@@ -51,9 +55,12 @@ impl Jobs {
     }
 
     pub(super) fn record(&mut self, report: &Report) {
+        self.sent += report.sent;
+        self.received += report.received;
         self.all[report.which.job].tries.push(Try {
             place: Some(report.which.place),
-            host: None,
+            host: report.host.clone(),
+            worker: report.worker.clone(),
             outcome: report.outcome,
             reason: report.reason.clone(),
             ms: ms(report.took),
@@ -76,7 +83,8 @@ impl Jobs {
     pub(super) fn fail_for_farm(&mut self, job: usize, reason: &str) {
         let outcome = Outcome::FarmDown;
         let reason = reason.to_owned();
-        self.all[job].tries.push(Try { place: None, host: None, outcome, reason, ms: 0 });
+        let none = Try { place: None, host: None, worker: None, outcome, reason, ms: 0 };
+        self.all[job].tries.push(none);
         self.fail(job);
     }
 
@@ -116,6 +124,21 @@ impl Jobs {
     /// Jobs that ended here though a farm was meant.
     pub fn fallbacks(&self) -> usize {
         self.all.iter().filter(|p| p.came_home && p.state == State::Accepted(Place::Local)).count()
+    }
+
+    /// Bytes of bundles that were given to clients, and that came back.
+    pub fn bundled(&self) -> (u64, u64) {
+        (self.sent, self.received)
+    }
+
+    /// The hosts that made objects, with their numbers.
+    pub fn hosts(&self) -> BTreeMap<String, usize> {
+        let mut hosts = BTreeMap::new();
+        let accepted = self.all.iter().filter(|p| p.state == State::Accepted(Place::Farm));
+        for host in accepted.filter_map(|progress| progress.tries.last()?.host.clone()) {
+            *hosts.entry(host).or_default() += 1;
+        }
+        hosts
     }
 
     /// Each job, in LLD's order.

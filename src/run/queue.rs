@@ -28,6 +28,10 @@ impl Queue {
         self.waiting.pop().map(|(_, job)| job.0)
     }
 
+    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        self.waiting.retain(|(_, job)| keep(job.0));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
