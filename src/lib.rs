@@ -12,6 +12,7 @@ pub mod process;
 pub mod parcel;
 pub mod plan;
 pub mod inputs;
+pub mod policy;
 pub mod collect;
 pub mod report;
 pub mod attempt;
