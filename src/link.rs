@@ -341,6 +341,9 @@ fn made_by_us(setup: &Setup) -> Vec<PathBuf> {
 }
 
 fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {
+    if let (false, Some(guard)) = (given_up.is_empty(), groups.guard()) {
+        guard.end_strays();
+    }
     guard::remove(given_up);
     for folder in setup.scratch.folders() {
         let _ = fs::remove_dir_all(folder);

@@ -447,10 +447,8 @@ impl<'a> Run<'a> {
             let left = until.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Ended(mut report)) => {
-                    // What came too late is not taken any more.
-                    if report.outcome == Outcome::Done {
-                        report.outcome = Outcome::Cancelled;
-                    }
+                    // Neither what came too late is taken nor what we ended is blamed.
+                    report.outcome = Outcome::Cancelled;
                     self.running.remove(&report.which.job);
                     self.jobs.record(&report);
                 }
