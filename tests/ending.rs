@@ -8,8 +8,8 @@ mod kit;
 
 use std::time::Duration;
 
-use kit::{Folder, Jobs, MAKE, MARK, Marked, Modules, Run, Running, bridge_path, skip};
-use kit::{skip_without, tool, until};
+use kit::{Jobs, Lld, MAKE, MARK, Marked, Run, Running, bridge_path, skip};
+use kit::{skip_without, until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The promise is one second; the rest is for a machine that is busy with other tests.
@@ -20,36 +20,23 @@ const SLOW: &str = r#"echo > "$ROOT/started/$$"
 case " $* " in *" a.o "*) ;; *) WAIT ;; esac
 exec clang-22 "$@""#;
 
-/// A link by LLD, without a driver, whose compiler is a script; all of its processes are marked.
+/// A link by LLD whose processes are all marked.
 struct Link {
-    folder: Folder,
+    lld: Lld,
     marked: Marked,
-    before: Vec<String>,
 }
 
 impl Link {
     /// `wait` is what the compiler does before the second and third module; `$ROOT` is the folder.
     fn new(wait: &str) -> Self {
-        let folder = Folder::new();
-        Modules::compile(&folder, "link", &[]);
-        folder.mkdir("started");
-        let root = format!("ROOT='{}'\n", folder.path("").display());
-        folder.script("compiler", &(root + &SLOW.replace("WAIT", wait)));
-        Link { before: folder.list("link"), folder, marked: Marked::new() }
+        let lld = Lld::new(&SLOW.replace("WAIT", wait));
+        lld.folder.mkdir("started");
+        Link { lld, marked: Marked::new() }
     }
 
     /// The linker's command behind the words of `before`, with this distributor.
     fn command(&self, before: &[&str], distributor: &str) -> Run {
-        let lld = tool("ld.lld-22").display().to_string();
-        let mut words = before.iter().map(|word| (*word).to_owned()).chain([lld]);
-        Run::new(words.next().unwrap())
-            .args(words)
-            .args(["a.o", "b.o", "c.o", "-e", "main", "-o", "app"])
-            .arg(format!("--thinlto-distributor={distributor}"))
-            .arg("--thinlto-distributor-arg=--local-jobs=64")
-            .arg(format!("--thinlto-remote-compiler={}", self.folder.path("compiler").display()))
-            .env(MARK, &self.marked.mark)
-            .cwd(self.folder.path("link"))
+        self.lld.command(before, distributor).env(MARK, &self.marked.mark)
     }
 
     /// Starts the link, and waits until one object is there and the other two are being made.
@@ -60,12 +47,12 @@ impl Link {
     }
 
     fn await_middle(&self) {
-        until("three compilers", || self.folder.list("started").len() == 3);
+        until("three compilers", || self.lld.folder.list("started").len() == 3);
         let delivered = |name: &String| name.ends_with(".native.o") && !name.contains('/');
-        until("an object", || self.folder.list("link").iter().any(delivered));
+        until("an object", || self.lld.folder.list("link").iter().any(delivered));
     }
 
-    fn lld(&self) -> Pid {
+    fn linker(&self) -> Pid {
         self.marked.find("ld.lld-22", "--thinlto-distributor=")
     }
 
@@ -77,7 +64,7 @@ impl Link {
     #[track_caller]
     fn left_nothing(&self) {
         self.marked.gone_within(SOON);
-        assert_eq!(self.folder.list("link"), self.before);
+        assert_eq!(self.lld.folder.list("link"), self.lld.before);
     }
 
     /// Everything of ours is gone. LLD, if it is killed, leaves its own files.
@@ -86,8 +73,8 @@ impl Link {
         self.marked.gone_within(SOON);
         let lld_s = |name: &String| name.ends_with(".json") || name.ends_with(".thinlto.bc");
         let left: Vec<_> =
-            self.folder.list("link").into_iter().filter(|name| !lld_s(name)).collect();
-        assert_eq!(left, self.before);
+            self.lld.folder.list("link").into_iter().filter(|name| !lld_s(name)).collect();
+        assert_eq!(left, self.lld.before);
     }
 }
 
@@ -111,7 +98,7 @@ fn a_signal_to_lld_ends_the_bridge() {
     for signal in SIGNALS {
         let link = Link::new("sleep 60");
         let lld = link.start();
-        kill_process(link.lld(), signal).unwrap();
+        kill_process(link.linker(), signal).unwrap();
         link.left_nothing();
         assert!(!lld.wait().status.success());
     }
@@ -142,7 +129,7 @@ fn grandchildren_go_too() {
     skip_without!("clang-22", "ld.lld-22");
     let link = Link::new("trap '' TERM; (sleep 60 & sleep 60 & wait) & sleep 60");
     let _lld = link.start();
-    kill_process(link.lld(), Signal::TERM).unwrap();
+    kill_process(link.linker(), Signal::TERM).unwrap();
     link.left_nothing();
 }
 
@@ -150,7 +137,7 @@ fn grandchildren_go_too() {
 fn grandchildren_in_groups_of_their_own_go_too() {
     skip_without!("clang-22", "ld.lld-22", "perl");
     const WAIT: &str = "perl -e 'setpgrp; sleep 60' & sleep 60";
-    for target in [Link::lld, Link::bridge] {
+    for target in [Link::linker, Link::bridge] {
         for signal in [Signal::TERM, Signal::KILL] {
             let link = Link::new(WAIT);
             let _lld = link.start();
@@ -178,7 +165,7 @@ fn lld_killed_ends_the_bridge() {
     skip_without!("clang-22", "ld.lld-22");
     let link = Link::new("sleep 60");
     let lld = link.start();
-    kill_process(link.lld(), Signal::KILL).unwrap();
+    kill_process(link.linker(), Signal::KILL).unwrap();
     link.left_only_what_is_lld_s();
     lld.wait().killed_by(Signal::KILL);
 }
@@ -231,10 +218,10 @@ fn lld_as_process_1_of_a_container_links_right() {
     }
     let link = Link::new(":");
     link.command(&[], bridge_path()).go().ok();
-    let expected = link.folder.read("link/app");
-    std::fs::remove_file(link.folder.path("link/app")).unwrap();
+    let expected = link.lld.folder.read("link/app");
+    std::fs::remove_file(link.lld.folder.path("link/app")).unwrap();
     link.command(&contained, bridge_path()).go().ok().stderr_has("3 jobs in");
-    assert!(link.folder.read("link/app") == expected, "the programs differ");
+    assert!(link.lld.folder.read("link/app") == expected, "the programs differ");
     link.marked.gone_within(SOON);
 }
 
@@ -244,10 +231,10 @@ fn a_script_between_lld_and_the_bridge_does_not_hide_lld_s_end() {
     for signal in SIGNALS {
         let link = Link::new("sleep 60");
         let script = format!("\"{}\" \"$@\"\nexit $?", bridge_path());
-        let script = link.folder.script("distributor", &script).display().to_string();
+        let script = link.lld.folder.script("distributor", &script).display().to_string();
         let _lld = link.command(&[], &script).start();
         link.await_middle();
-        kill_process(link.lld(), signal).unwrap();
+        kill_process(link.linker(), signal).unwrap();
         link.left_nothing();
     }
 }
@@ -257,22 +244,23 @@ fn a_link_through_a_script_that_nobody_disturbs_ends_well() {
     skip_without!("clang-22", "ld.lld-22");
     let link = Link::new(":");
     let script = format!("\"{}\" \"$@\"\nexit $?", bridge_path());
-    let script = link.folder.script("distributor", &script).display().to_string();
+    let script = link.lld.folder.script("distributor", &script).display().to_string();
     link.command(&[], &script).go().ok();
-    assert!(link.folder.path("link/app").exists());
+    assert!(link.lld.folder.path("link/app").exists());
 }
 
 #[test]
 fn stats_are_written_on_a_signal_too() {
     skip_without!("clang-22", "ld.lld-22");
     let link = Link::new("sleep 60");
-    let stats = link.folder.path("stats.json");
+    let stats = link.lld.folder.path("stats.json");
     let option = format!("--thinlto-distributor-arg=--stats={}", stats.display());
     let lld = link.command(&[], bridge_path()).arg(option).start();
     link.await_middle();
     kill_process(link.bridge(), Signal::TERM).unwrap();
     link.left_nothing();
-    let stats: serde_json::Value = serde_json::from_slice(&link.folder.read("stats.json")).unwrap();
+    let stats: serde_json::Value =
+        serde_json::from_slice(&link.lld.folder.read("stats.json")).unwrap();
     assert_eq!(stats["signal"], 15, "{}", lld.wait());
     assert_eq!((&stats["jobs"], &stats["failed"]), (&3.into(), &2.into()), "{stats:#}");
     let records = stats["records"].as_array().unwrap().iter();
