@@ -161,9 +161,7 @@ impl Link<'_> {
         let ((inputs, compiler), tool) = match checked {
             Ok(found) => found,
             Err(failure) => {
-                let end = End { exit: failure.exit, signal: None, given_up: false };
-                let jobs = Jobs::new(plan.file.jobs.len());
-                self.write_reports(&plan, &Inputs::default(), &jobs, &end, &mut reporter);
+                self.report_unrun(&plan, &Inputs::default(), &failure, &mut reporter);
                 return Err(failure);
             }
         };
@@ -204,7 +202,9 @@ impl Link<'_> {
         let ready = setup.scratch.make().and_then(|()| self.listen(&channel.0));
         if let Err(error) = ready {
             tidy(&setup, &groups, &[]);
-            return Err(Failure::new(Exit::JobFile, error));
+            let failure = Failure::new(Exit::JobFile, error);
+            self.report_unrun(&setup.plan, &setup.inputs, &failure, &mut reporter);
+            return Err(failure);
         }
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
@@ -268,6 +268,19 @@ impl Link<'_> {
         let output = Path::new(&*plan.file.linker_output).file_name();
         let output = output.map_or("link".into(), |name| name.to_string_lossy());
         format!("{output}-{}", self.id)
+    }
+
+    /// The reports of a link that ended before a job could run.
+    fn report_unrun(
+        &self,
+        plan: &Plan,
+        inputs: &Inputs,
+        failure: &Failure,
+        reporter: &mut Reporter,
+    ) {
+        let end = End { exit: failure.exit, signal: None, given_up: false };
+        let jobs = Jobs::new(plan.file.jobs.len());
+        self.write_reports(plan, inputs, &jobs, &end, reporter);
     }
 
     /// `--stats` and `--trace`. A link that made its program does not fail for a report.

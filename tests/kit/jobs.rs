@@ -1,7 +1,7 @@
 //! Job files without a linker, for compilers that are scripts: modules and indexes of no meaning,
 //! and an object that such a compiler can copy. It does not know what the compilers do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
@@ -48,6 +48,23 @@ impl Jobs {
         self.folder.write("jobs.json", json!({"common": common, "jobs": jobs}).to_string());
     }
 
+    /// A compiler that is no script and copies `seed`, for very many jobs.
+    pub(crate) fn fast_compiler(&self) -> PathBuf {
+        const SOURCE: &str = r#"
+            #include <stdio.h>
+            int main(int argc, char **argv) {
+                char bytes[1 << 16];
+                FILE *seed = fopen("seed", "r"), *object = fopen(argv[argc - 1], "w");
+                size_t size = fread(bytes, 1, sizeof bytes, seed);
+                return fwrite(bytes, 1, size, object) != size || fclose(object);
+            }"#;
+        self.folder.write("fast.c", SOURCE);
+        let folder = self.folder.path("");
+        clang().args(["-O1", "fast.c", "-o", "fast"]).cwd(&folder).go().ok();
+        std::fs::remove_file(folder.join("fast.c")).unwrap();
+        folder.join("fast")
+    }
+
     /// The bridge on these jobs; more jobs at once than any other test could hold up.
     pub(crate) fn run(&self, options: &[&str]) -> Run {
         bridge()
@@ -71,7 +88,8 @@ impl Jobs {
     pub(crate) fn made(&self) -> Vec<String> {
         let ours = |name: &String| {
             let inputs = name.ends_with(".o") && !name.ends_with(".native.o");
-            let fixed = ["compiler", "jobs.json", "seed", "stats.json"].contains(&name.as_str());
+            let fixed =
+                ["compiler", "fast", "jobs.json", "seed", "stats.json"].contains(&name.as_str());
             inputs || fixed || name.ends_with(".bc")
         };
         self.folder.list("").into_iter().filter(|name| !ours(name)).collect()
