@@ -35,6 +35,10 @@ use crate::save;
 /// More notices on a job file than these are only counted.
 const NOTICES_SHOWN: usize = 10;
 
+/// Said after a failure: without it the command to repeat it cannot work.
+const INDEX_FILES_GO: &str = "LLD now deletes the index files that such a command reads; to keep them, link \
+     again with --save-temps (-Wl,--save-temps, or /lldsavetemps)";
+
 /// What started the run.
 pub struct Request<'a> {
     /// The job file.
@@ -222,6 +226,10 @@ impl Link<'_> {
             tell(finished.context("--save"), &mut reporter);
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        let linker_waits = self.request.linker.is_some() && !end.given_up;
+        if end.exit == Exit::JobFailed && linker_waits {
+            reporter.notice(INDEX_FILES_GO);
+        }
         let took = self.began.elapsed();
         reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
         self.forced.iter().for_each(|line| reporter.summary(line));

@@ -237,7 +237,8 @@ fn a_failure_is_told_once_with_its_job_and_a_command_that_can_be_pasted() {
     let words = if output.stderr.contains(words) { words } else { &words[9..] };
     assert_eq!(output.stderr.matches(words).count(), 1, "{output}");
     let (_, command) = output.stderr.split_once("to repeat it: ").unwrap();
-    let (command, _) = command.rsplit_once("\ndtlto-bridge: 1 job").unwrap();
+    let (command, _) =
+        command.split_once("\ndtlto-bridge: LLD now deletes the index files").unwrap();
     let again = kit::Run::new("sh").args(["-c", command]).cwd(lld.folder.path("link")).go().code(1);
     again.stderr_has(words).stderr_has("it's \"q\" $HOME");
 }
