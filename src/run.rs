@@ -244,12 +244,17 @@ impl<'a> Run<'a> {
         self.rows.used(place)
     }
 
-    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+    /// How long an attempt may take.
+    fn limit(&self, place: Place) -> Option<Duration> {
         let limits = &self.setup.plan.limits;
-        let limit = match place {
+        match place {
             Place::Farm => Some(limits.farm_time),
             Place::Local => limits.local_time,
-        };
+        }
+    }
+
+    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+        let limit = self.limit(place);
         let which = Which { job, place, number: self.jobs.begin(job) };
         let began = Instant::now();
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
@@ -291,7 +296,8 @@ impl<'a> Run<'a> {
         }
         if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
-            report.reason = format!("it took longer than {}", duration(report.took));
+            let limit = self.limit(report.which.place).unwrap_or(report.took);
+            report.reason = format!("it took longer than {}", duration(limit));
         }
         if report.outcome == Outcome::Done {
             self.deliver(&mut report);
