@@ -277,12 +277,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+    /// How long an attempt may take.
+    fn limit(&self, place: Place) -> Option<Duration> {
         let limits = &self.setup.plan.limits;
-        let limit = match place {
+        match place {
             Place::Farm => Some(limits.farm_time),
             Place::Local => limits.local_time,
-        };
+        }
+    }
+
+    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+        let limit = self.limit(place);
         if place == Place::Farm {
             self.farm_weight += self.weight(job);
         }
@@ -330,7 +335,8 @@ impl<'a> Run<'a> {
         }
         if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
-            report.reason = format!("it took longer than {}", duration(report.took));
+            let limit = self.limit(report.which.place).unwrap_or(report.took);
+            report.reason = format!("it took longer than {}", duration(limit));
         }
         if report.outcome == Outcome::Done {
             self.deliver(&mut report);
@@ -488,10 +494,8 @@ impl<'a> Run<'a> {
             let left = until.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Ended(mut report)) => {
-                    // What came too late is not taken any more.
-                    if report.outcome == Outcome::Done {
-                        report.outcome = Outcome::Cancelled;
-                    }
+                    // Neither what came too late is taken nor what we ended is blamed.
+                    report.outcome = Outcome::Cancelled;
                     self.running.remove(&report.which.job);
                     self.jobs.record(&report);
                 }
