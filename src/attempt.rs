@@ -218,13 +218,8 @@ fn command(setup: &Setup, which: Which, names: &Names) -> anyhow::Result<Command
     } else {
         cli::find_program(&first)?
     };
-<<<<<<< HEAD
     let (set, unset) = plan.env(which.job, which.place, names);
-    Ok(Command { program, args: argv.collect(), set, unset })
-=======
-    let (set, unset) = plan.env(which.job, which.place, &names);
     Ok(Command { program, args: argv.collect(), set, unset, ..Command::default() })
->>>>>>> toolchain
 }
 
 /// Writes an index that LLD damaged anew, beside the attempt's object.

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    About, Answer, Expected, Fault, Library, Limits, Names, Nonce, NotPacked, Received, prepare,
-    receive,
+    About, Answer, Expected, Library, Limits, Names, Nonce, NotPacked, Received, prepare, receive,
 };
 use crate::jobfile::{Job, JobFile, Text};
 use crate::outcome::Outcome;
@@ -160,9 +159,6 @@ impl Parcels {
         };
         match receive(file, &expected, &self.limits) {
             Ok(received) => Answered::of(received, length),
-            Err(Fault::Io(error)) => {
-                Answered::fault(format!("the answer cannot be unpacked: {error}"), length)
-            }
             Err(fault) => Answered::fault(fault.to_string(), length),
         }
     }
@@ -197,7 +193,8 @@ impl Answered {
             }
             Answer::CannotRead { newest, oldest } => {
                 let worker = &response.worker;
-                let reads = format!("its worker {worker} reads bundles of format {oldest} to {newest}");
+                let reads =
+                    format!("its worker {worker} reads bundles of format {oldest} to {newest}");
                 (Outcome::FarmUnfit, format!("{host}: {reads} only; install this version there"))
             }
             Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
@@ -211,6 +208,11 @@ impl Answered {
             Answer::TimedOut => (Outcome::TimedOut, format!("it took too long on {host}")),
             Answer::Failed { reason } => {
                 (Outcome::FarmFault, format!("the worker on {host} failed: {reason}"))
+            }
+            Answer::Unknown => {
+                let worker = &response.worker;
+                let says = format!("its worker {worker} says what this version does not know");
+                (Outcome::FarmUnfit, format!("{host}: {says}"))
             }
         };
         Answered {
