@@ -26,12 +26,12 @@ Runs the backend compiles of a Distributed ThinLTO link. LLD starts it: add to t
 The job file is always the last argument.";
 
 const AFTER_HELP: &str = "\
-Each option has a variable: DTLTO_BRIDGE_ADAPTER, DTLTO_BRIDGE_LOCAL_JOBS, ... An option beats its
-variable; flags take 1 or 0 there. DTLTO_BRIDGE_OVERRIDE (such as \"adapter=local fallback=local\") and
-/etc/dtlto-bridge/override.json beat both.
+Each option has a variable: DTLTO_BRIDGE_ADAPTER, DTLTO_BRIDGE_LOCAL_JOBS, ... An option beats
+its variable; flags take 1 or 0 there. DTLTO_BRIDGE_OVERRIDE (\"adapter=local fallback=local\", say)
+and /etc/dtlto-bridge/override.json beat both.
 
-Exit codes: 0 all objects made; 1 a job failed; 2 usage; 3 the job file or an input cannot be used;
-4 the farm cannot be used and --fallback is never; 70 a bug. A signal is raised again.";
+Exit codes: 0 all objects made; 1 a job failed; 2 usage; 3 the job file or an input cannot be
+used; 4 the farm cannot be used and --fallback is never; 70 a bug. A signal is raised again.";
 
 /// The whole command line.
 #[derive(Parser, Debug)]

@@ -1,25 +1,24 @@
 //! The run of a link: the queues, the slots, and the loop that moves jobs from one to the other. The main
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
+mod farm;
+mod give_up;
 mod jobs;
 mod queue;
+mod start;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
 use crate::adapter::Place;
-use crate::attempt::{Report, Setup, Which, attempt};
-use crate::cli::Fallback;
+use crate::attempt::{Report, Setup, Which};
 use crate::collect;
 use crate::exit::Exit;
 use crate::outcome::{Next, Outcome, next};
-use crate::parcel::Travel;
 use crate::process::Groups;
 use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
@@ -28,17 +27,8 @@ use crate::report::{Reporter, View, duration};
 pub use jobs::{Jobs, Progress, State};
 use queue::{Queue, Rows};
 
-/// What compilers get to end by themselves after SIGTERM when the link is given up; all must be gone within
-/// a second.
-const GRACE: Duration = Duration::from_millis(300);
 /// The same for a job that took too long.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
-/// What is left for the threads to tell of the end.
-const LAST_WAIT: Duration = Duration::from_millis(400);
-/// So many faults of the farm in a row, without a success between them, and it is left alone.
-const FAULTS_IN_A_ROW: usize = 8;
-/// The stack of a thread that waits for a command.
-const STACK: usize = 256 << 10;
 
 /// What the main thread hears of.
 #[derive(Debug)]
@@ -145,36 +135,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Leaves the farm alone for this link, before anything was started there.
-    pub fn without_farm(&mut self, reason: &str) {
-        self.farm_is_down(reason);
-    }
-
-    /// Keeps the jobs here that may not travel; each reason is told once.
-    fn keep_home(&mut self) {
-        let setup = self.setup.clone();
-        let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (job, travel) in setup.plan.travel.iter().enumerate() {
-            if let (Place::Farm, Travel::Stays(why)) = (setup.plan.place(), travel) {
-                reasons.entry(why).or_default().push(job);
-            }
-        }
-        let kept: HashSet<usize> = reasons.values().flatten().copied().collect();
-        self.farm.retain(|job| !kept.contains(&job));
-        for (why, jobs) in reasons {
-            let (count, name) = (jobs.len(), &setup.plan.adapter.name);
-            if setup.plan.limits.fallback == Fallback::Local {
-                self.reporter.notice(&format!("{count} jobs stay here: {why}"));
-                jobs.into_iter().for_each(|job| self.go_home(job));
-            } else {
-                let text = format!("{count} jobs cannot go to {name} and may not run here: {why}");
-                self.reporter.error(&text);
-                jobs.into_iter().for_each(|job| self.jobs.fail_for_farm(job, why));
-                self.failed_for = Some(Exit::Farm);
-            }
-        }
-    }
-
     /// Runs all jobs.
     pub fn run(mut self) -> (End, Jobs) {
         self.keep_home();
@@ -236,91 +196,6 @@ impl<'a> Run<'a> {
         let due = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
         due.min(self.reporter.next_update()).max(Duration::from_millis(1))
     }
-
-    // Starting.
-
-    fn start_what_may(&mut self) {
-        if self.failed_for.is_some() {
-            self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
-            return;
-        }
-        let now = Instant::now();
-        let due = self.paused.extract_if(.., |(until, _)| *until <= now);
-        due.for_each(|(_, job)| self.farm.push_first(job));
-        let limits = &self.setup.plan.limits;
-        let (farm_jobs, local_jobs) = (limits.farm_jobs, limits.local_jobs);
-        while self.farm_weight < farm_jobs {
-            let Some(job) = self.farm.pop() else { break };
-            self.start(job, Place::Farm, None);
-        }
-        while !self.local.is_empty() && self.rows.used(Place::Local) < local_jobs {
-            let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
-                if !std::mem::replace(&mut self.slot_asked, true) {
-                    self.slots.ask();
-                }
-                break;
-            };
-            if let Some(job) = self.local.pop() {
-                self.start(job, Place::Local, Some(slot));
-            }
-        }
-        if self.local.is_empty() {
-            self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
-        }
-    }
-
-    /// The slots of the farm that a job takes.
-    fn weight(&self, job: usize) -> usize {
-        match self.setup.plan.travel[job] {
-            Travel::May(weight) => weight as usize,
-            Travel::Stays(_) => 0,
-        }
-    }
-
-    /// How long an attempt may take.
-    fn limit(&self, place: Place) -> Option<Duration> {
-        let limits = &self.setup.plan.limits;
-        match place {
-            Place::Farm => Some(limits.farm_time),
-            Place::Local => limits.local_time,
-        }
-    }
-
-    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
-        let limit = self.limit(place);
-        if place == Place::Farm {
-            self.farm_weight += self.weight(job);
-        }
-        let which = Which { job, place, number: self.jobs.begin(job) };
-        let began = Instant::now();
-        self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
-        let running = Running {
-            which,
-            row: self.rows.take(place),
-            slot,
-            began,
-            pid: None,
-            deadline: limit.map(|limit| began + limit),
-            timed_out: false,
-        };
-        self.running.insert(job, running);
-        let (setup, groups, sender) =
-            (self.setup.clone(), self.groups.clone(), self.sender.clone());
-        let body = move || {
-            let on_start = |pid| drop(sender.send(Message::Started(job, pid)));
-            let made =
-                catch_unwind(AssertUnwindSafe(|| attempt(&setup, &groups, which, &on_start)));
-            let message = made.map_or(Message::Bug, |report| Message::Ended(Box::new(report)));
-            // The receiver is gone only when the link was given up.
-            let _ = sender.send(message);
-        };
-        if let Err(error) = thread::Builder::new().stack_size(STACK).spawn(body) {
-            let reason = format!("no thread can be started: {error}");
-            self.ended(Report::not_started(which, began, reason));
-        }
-    }
-
-    // Ending.
 
     fn ended(&mut self, mut report: Report) {
         let job = report.which.job;
@@ -398,12 +273,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn go_home(&mut self, job: usize) {
-        let size = self.setup.inputs.size(&self.setup.plan.file.jobs[job].primary);
-        self.jobs.go_home(job);
-        self.local.push(size, job);
-    }
-
     fn fail(&mut self, report: &Report, exit: Exit) {
         let job = report.which.job;
         let module = &self.setup.plan.file.jobs[job].primary;
@@ -414,39 +283,6 @@ impl<'a> Run<'a> {
         // A farm's fault tells more to the caller than a compiler's.
         if self.failed_for != Some(Exit::Farm) {
             self.failed_for = Some(exit);
-        }
-    }
-
-    /// A farm that only fails is not asked again in this link.
-    fn weigh_farm(&mut self, report: &Report) {
-        match report.outcome {
-            Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
-            Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
-            Outcome::FarmFault | Outcome::FarmUnfit | Outcome::Missing | Outcome::TimedOut => {
-                self.faults_in_a_row += 1;
-                if self.faults_in_a_row >= FAULTS_IN_A_ROW {
-                    self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
-                }
-            }
-            Outcome::Cancelled | Outcome::Refused => {}
-        }
-    }
-
-    fn farm_is_down(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.farm_works, false) {
-            return;
-        }
-        let name = &self.setup.plan.adapter.name;
-        let left: Vec<usize> =
-            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
-        if self.setup.plan.limits.fallback == Fallback::Local {
-            self.reporter.notice(&format!("{name} is not used any more: {reason}; working here"));
-            left.into_iter().for_each(|job| self.go_home(job));
-        } else if !left.is_empty() {
-            self.reporter
-                .error(&format!("{name} cannot be used and nothing may run here: {reason}"));
-            left.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
-            self.failed_for = Some(Exit::Farm);
         }
     }
 
@@ -475,35 +311,6 @@ impl<'a> Run<'a> {
             });
             View { done, total, farm, local, elapsed, longest }
         });
-    }
-
-    /// Ends everything. A second signal ends it at once.
-    fn give_up(&mut self, signal: Option<i32>) -> End {
-        self.groups.end_all(Signal::TERM);
-        if !self.await_silence(GRACE) {
-            self.groups.end_all(Signal::KILL);
-            self.await_silence(LAST_WAIT);
-        }
-        End { exit: Exit::JobFailed, signal, given_up: true }
-    }
-
-    /// Waits until nothing runs any more; says whether that came to pass.
-    fn await_silence(&mut self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        while !self.running.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.messages.recv_timeout(left) {
-                Ok(Message::Ended(mut report)) => {
-                    // Neither what came too late is taken nor what we ended is blamed.
-                    report.outcome = Outcome::Cancelled;
-                    self.running.remove(&report.which.job);
-                    self.jobs.record(&report);
-                }
-                Ok(Message::Signal(_)) | Err(_) => return false,
-                Ok(_) => {}
-            }
-        }
-        true
     }
 }
 

@@ -1,0 +1,85 @@
+//! The farm, as a run sees it: which jobs never go there, when it is left alone, and how jobs come home.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::Run;
+use crate::adapter::Place;
+use crate::attempt::Report;
+use crate::cli::Fallback;
+use crate::exit::Exit;
+use crate::outcome::Outcome;
+use crate::parcel::Travel;
+
+/// So many faults of the farm in a row, without a success between them, and it is left alone.
+const FAULTS_IN_A_ROW: usize = 8;
+
+impl Run<'_> {
+    /// Leaves the farm alone for this link, before anything was started there.
+    pub fn without_farm(&mut self, reason: &str) {
+        self.farm_is_down(reason);
+    }
+
+    /// Keeps the jobs here that may not travel; each reason is told once.
+    pub(super) fn keep_home(&mut self) {
+        let setup = self.setup.clone();
+        let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (job, travel) in setup.plan.travel.iter().enumerate() {
+            if let (Place::Farm, Travel::Stays(why)) = (setup.plan.place(), travel) {
+                reasons.entry(why).or_default().push(job);
+            }
+        }
+        let kept: HashSet<usize> = reasons.values().flatten().copied().collect();
+        self.farm.retain(|job| !kept.contains(&job));
+        for (why, jobs) in reasons {
+            let (count, name) = (jobs.len(), &setup.plan.adapter.name);
+            if setup.plan.limits.fallback == Fallback::Local {
+                self.reporter.notice(&format!("{count} jobs stay here: {why}"));
+                jobs.into_iter().for_each(|job| self.go_home(job));
+            } else {
+                let text = format!("{count} jobs cannot go to {name} and may not run here: {why}");
+                self.reporter.error(&text);
+                jobs.into_iter().for_each(|job| self.jobs.fail_for_farm(job, why));
+                self.failed_for = Some(Exit::Farm);
+            }
+        }
+    }
+
+    pub(super) fn go_home(&mut self, job: usize) {
+        let size = self.setup.inputs.size(&self.setup.plan.file.jobs[job].primary);
+        self.jobs.go_home(job);
+        self.local.push(size, job);
+    }
+
+    /// A farm that only fails is not asked again in this link.
+    pub(super) fn weigh_farm(&mut self, report: &Report) {
+        match report.outcome {
+            Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
+            Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
+            Outcome::FarmFault | Outcome::FarmUnfit | Outcome::Missing | Outcome::TimedOut => {
+                self.faults_in_a_row += 1;
+                if self.faults_in_a_row >= FAULTS_IN_A_ROW {
+                    self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
+                }
+            }
+            Outcome::Cancelled | Outcome::Refused => {}
+        }
+    }
+
+    fn farm_is_down(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.farm_works, false) {
+            return;
+        }
+        let name = &self.setup.plan.adapter.name;
+        let left: Vec<usize> =
+            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
+        if self.setup.plan.limits.fallback == Fallback::Local {
+            self.reporter.notice(&format!("{name} is not used any more: {reason}; working here"));
+            left.into_iter().for_each(|job| self.go_home(job));
+        } else if !left.is_empty() {
+            self.reporter
+                .error(&format!("{name} cannot be used and nothing may run here: {reason}"));
+            left.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
+            self.failed_for = Some(Exit::Farm);
+        }
+    }
+}

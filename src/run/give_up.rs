@@ -1,0 +1,46 @@
+//! The end of a run that is given up: everything that runs is ended, within a second.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{End, Message, Run};
+use crate::exit::Exit;
+use crate::outcome::Outcome;
+
+/// What compilers get to end by themselves after SIGTERM when the link is given up; all must be gone within
+/// a second.
+const GRACE: Duration = Duration::from_millis(300);
+/// What is left for the threads to tell of the end.
+const LAST_WAIT: Duration = Duration::from_millis(400);
+
+impl Run<'_> {
+    /// Ends everything. A second signal ends it at once.
+    pub(super) fn give_up(&mut self, signal: Option<i32>) -> End {
+        self.groups.end_all(Signal::TERM);
+        if !self.await_silence(GRACE) {
+            self.groups.end_all(Signal::KILL);
+            self.await_silence(LAST_WAIT);
+        }
+        End { exit: Exit::JobFailed, signal, given_up: true }
+    }
+
+    /// Waits until nothing runs any more; says whether that came to pass.
+    fn await_silence(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while !self.running.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Ended(mut report)) => {
+                    // Neither what came too late is taken nor what we ended is blamed.
+                    report.outcome = Outcome::Cancelled;
+                    self.running.remove(&report.which.job);
+                    self.jobs.record(&report);
+                }
+                Ok(Message::Signal(_)) | Err(_) => return false,
+                Ok(_) => {}
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,97 @@
+//! Starting: which jobs may run now, and a thread for each.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Message, Run, Running};
+use crate::adapter::Place;
+use crate::attempt::{Report, Which, attempt};
+use crate::parcel::Travel;
+use crate::process::slots::Slot;
+
+/// The stack of a thread that waits for a command.
+const STACK: usize = 256 << 10;
+
+impl Run<'_> {
+    pub(super) fn start_what_may(&mut self) {
+        if self.failed_for.is_some() {
+            self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
+            return;
+        }
+        let now = Instant::now();
+        let due = self.paused.extract_if(.., |(until, _)| *until <= now);
+        due.for_each(|(_, job)| self.farm.push_first(job));
+        let limits = &self.setup.plan.limits;
+        let (farm_jobs, local_jobs) = (limits.farm_jobs, limits.local_jobs);
+        while self.farm_weight < farm_jobs {
+            let Some(job) = self.farm.pop() else { break };
+            self.start(job, Place::Farm, None);
+        }
+        while !self.local.is_empty() && self.rows.used(Place::Local) < local_jobs {
+            let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
+                if !std::mem::replace(&mut self.slot_asked, true) {
+                    self.slots.ask();
+                }
+                break;
+            };
+            if let Some(job) = self.local.pop() {
+                self.start(job, Place::Local, Some(slot));
+            }
+        }
+        if self.local.is_empty() {
+            self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
+        }
+    }
+
+    /// The slots of the farm that a job takes.
+    pub(super) fn weight(&self, job: usize) -> usize {
+        match self.setup.plan.travel[job] {
+            Travel::May(weight) => weight as usize,
+            Travel::Stays(_) => 0,
+        }
+    }
+
+    /// How long an attempt may take.
+    pub(super) fn limit(&self, place: Place) -> Option<Duration> {
+        let limits = &self.setup.plan.limits;
+        match place {
+            Place::Farm => Some(limits.farm_time),
+            Place::Local => limits.local_time,
+        }
+    }
+
+    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+        let limit = self.limit(place);
+        if place == Place::Farm {
+            self.farm_weight += self.weight(job);
+        }
+        let which = Which { job, place, number: self.jobs.begin(job) };
+        let began = Instant::now();
+        self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
+        let running = Running {
+            which,
+            row: self.rows.take(place),
+            slot,
+            began,
+            pid: None,
+            deadline: limit.map(|limit| began + limit),
+            timed_out: false,
+        };
+        self.running.insert(job, running);
+        let (setup, groups, sender) =
+            (self.setup.clone(), self.groups.clone(), self.sender.clone());
+        let body = move || {
+            let on_start = |pid| drop(sender.send(Message::Started(job, pid)));
+            let made =
+                catch_unwind(AssertUnwindSafe(|| attempt(&setup, &groups, which, &on_start)));
+            let message = made.map_or(Message::Bug, |report| Message::Ended(Box::new(report)));
+            // The receiver is gone only when the link was given up.
+            let _ = sender.send(message);
+        };
+        if let Err(error) = thread::Builder::new().stack_size(STACK).spawn(body) {
+            let reason = format!("no thread can be started: {error}");
+            self.ended(Report::not_started(which, began, reason));
+        }
+    }
+}
