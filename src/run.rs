@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         }
         if let Some(slot) = running.slot {
             // Somebody who waits comes first; else it is used again without a detour.
-            if self.slots.wanted() { self.slots.give_back(slot) } else { self.idle.push(slot) }
+            if self.slots.wanted(&slot) { self.slots.give_back(slot) } else { self.idle.push(slot) }
         }
         if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;

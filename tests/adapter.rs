@@ -277,3 +277,21 @@ fn an_object_that_the_farm_did_not_make_is_made_here() {
         assert_eq!(farm.jobs.folder.read("m0.native.o"), kit::seed(), "{client}");
     }
 }
+
+#[test]
+fn an_attempt_on_the_farm_that_takes_too_long_comes_home() {
+    skip_without!("clang-22");
+    let farm = Farm::new(1, "trap '' TERM; sleep 60 & sleep 60");
+    farm.run(&["--timeout=1", "-v"]).limit(20).go().ok().stderr_has("it took longer than 1.0 s");
+    assert_eq!(farm.counts(), [0, 1, 0, 0, 1]);
+    assert_eq!(farm.jobs.stats()["records"][0]["tries"][0]["outcome"], "timed_out");
+}
+
+#[test]
+fn a_farm_that_fails_job_after_job_is_left_alone() {
+    skip_without!("clang-22");
+    let farm = Farm::new(20, "echo >> calls; exit 76");
+    let output = farm.go(&["--farm-jobs=1", "--retries=0"]).ok();
+    output.stderr_has("farm is not used any more");
+    assert_eq!((farm.calls(), farm.counts()), (8, [0, 20, 0, 0, 20]));
+}

@@ -228,14 +228,15 @@ fn lld_as_process_1_of_a_container_links_right() {
 #[test]
 fn a_script_between_lld_and_the_bridge_does_not_hide_lld_s_end() {
     skip_without!("clang-22", "ld.lld-22");
-    for signal in SIGNALS {
+    for signal in [&SIGNALS[..], &[Signal::KILL]].concat() {
         let link = Link::new("sleep 60");
         let script = format!("\"{}\" \"$@\"\nexit $?", bridge_path());
         let script = link.lld.folder.script("distributor", &script).display().to_string();
         let _lld = link.command(&[], &script).start();
         link.await_middle();
         kill_process(link.linker(), signal).unwrap();
-        link.left_nothing();
+        link.left_only_what_is_lld_s();
+        assert!(signal == Signal::KILL || link.lld.folder.list("link") == link.lld.before);
     }
 }
 

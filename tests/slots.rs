@@ -193,3 +193,25 @@ fn a_job_that_is_in_time_is_left_alone() {
     let run = bridge().args(["--timeout=1", "jobs.json"]).cwd(jobs.folder.path(""));
     run.go().ok();
 }
+
+#[test]
+fn a_link_of_few_jobs_that_waits_holds_up_no_link_of_many() {
+    skip_without!("clang-22");
+    let hold =
+        || Jobs::new(1, &format!("echo > started; until test -e go; do sleep 0.02; done\n{MAKE}"));
+    let narrow = [hold(), hold()];
+    let links = narrow.each_ref().map(|jobs| jobs.run(&["--local-jobs=1"]).start());
+    let started = |jobs: &Jobs| jobs.folder.path("started").exists();
+    kit::until("one of two", || narrow.iter().any(started));
+    // The other now waits for the only slot that it may have, unless it was too late to be seen.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!narrow.iter().all(started));
+    Jobs::new(5, MAKE).run(&[]).limit(20).go().ok();
+    assert!(!narrow.iter().all(started));
+    for jobs in &narrow {
+        jobs.folder.write("go", "");
+    }
+    for link in links {
+        link.wait().ok();
+    }
+}

@@ -250,3 +250,13 @@ fn a_folder_that_was_removed_is_an_error() {
     let run = Run::new("sh").args(["-c", script, bridge_path()]).cwd(folder.path(""));
     run.go().code(3).stderr_has("job file jobs.json: no such file");
 }
+
+#[test]
+fn an_output_that_is_an_input_under_another_name_is_not_removed() {
+    skip_without!("clang-22");
+    let jobs = Jobs::new(2, MAKE);
+    fs::hard_link(jobs.folder.path("m1.o"), jobs.folder.path("m0.native.o")).unwrap();
+    jobs.go(&[]).code(3).stderr_has("the output m0.native.o is the input m1.o");
+    assert_eq!(jobs.folder.text("m1.o"), "module 1");
+    assert!(jobs.folder.path("m0.native.o").exists());
+}

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -26,6 +26,7 @@ enum Kind {
         _token: jobserver::Acquired,
     },
     Lock {
+        number: usize,
         _file: File,
     },
     /// Sharing is not possible here.
@@ -122,19 +123,21 @@ impl Slots {
         }
     }
 
-    /// Somebody else waits for a slot: give yours back rather than use it again. A job server's tokens are
+    /// Somebody else waits for `slot`: give it back rather than use it again. A job server's tokens are
     /// wanted by programs that we cannot see.
-    pub fn wanted(&self) -> bool {
-        match &self.0 {
-            Source::Server { .. } => false,
-            Source::Locks { pool, .. } => pool.turn().is_ok_and(|turn| turn.try_lock().is_err()),
-            Source::Free => false,
+    pub fn wanted(&self, slot: &Slot) -> bool {
+        match (&self.0, &slot.0) {
+            (Source::Locks { pool, .. }, Kind::Lock { number, .. }) => {
+                pool.turn().is_ok_and(|turn| *number < waited_for(&turn))
+            }
+            _ => false,
         }
     }
 }
 
-/// Lock files `0`, `1`, ..., and `turn`, which the one holds who may look for a free one: without it a
-/// busy link would take its own slot again before a waiting one has seen it free.
+/// Lock files `0`, `1`, ..., and `turn`, which the one holds who waits for a free one: without it a busy
+/// link would take its own slot again before a waiting one has seen it free. It tells how many slots that
+/// one shares: a link that may run more jobs at once is not held up by one that may run fewer.
 #[derive(Clone, Debug)]
 struct Pool {
     folder: PathBuf,
@@ -144,7 +147,7 @@ struct Pool {
 impl Pool {
     fn open(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).mode(0o600);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
         options.open(self.folder.join(name))
     }
@@ -153,11 +156,12 @@ impl Pool {
         self.open("turn")
     }
 
-    fn free(&self) -> io::Result<Option<Slot>> {
-        for n in 0..self.count {
-            let file = self.open(&n.to_string())?;
+    /// A free slot, but for the first `reserved`.
+    fn free(&self, reserved: usize) -> io::Result<Option<Slot>> {
+        for number in reserved..self.count {
+            let file = self.open(&number.to_string())?;
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Slot(Kind::Lock { _file: file }))),
+                Ok(()) => return Ok(Some(Slot(Kind::Lock { number, _file: file }))),
                 Err(fs::TryLockError::WouldBlock) => {}
                 Err(fs::TryLockError::Error(error)) => return Err(error),
             }
@@ -167,20 +171,30 @@ impl Pool {
 
     fn take(&self) -> Option<Slot> {
         let turn = self.turn().ok()?;
-        turn.try_lock().ok()?;
-        self.free().ok()?
+        self.free(waited_for(&turn)).ok()?
     }
 
     fn wait(&self) -> io::Result<Slot> {
         let turn = self.turn()?;
         turn.lock()?;
+        turn.write_all_at(&u32::try_from(self.count).unwrap_or(u32::MAX).to_le_bytes(), 0)?;
         loop {
-            if let Some(slot) = self.free()? {
+            if let Some(slot) = self.free(0)? {
                 return Ok(slot);
             }
             thread::sleep(LOOK);
         }
     }
+}
+
+/// For how many slots, counted from the first, somebody waits. Takes the turn if nobody does.
+fn waited_for(turn: &File) -> usize {
+    if turn.try_lock().is_ok() {
+        return 0;
+    }
+    let mut count = [0xff; 4];
+    let read = turn.read_exact_at(&mut count, 0);
+    read.map_or(usize::MAX, |()| u32::from_le_bytes(count) as usize)
 }
 
 /// `/run/user/UID/dtlto-bridge` or `/tmp/dtlto-bridge-UID`, whatever `TMPDIR` says: all links of a user must

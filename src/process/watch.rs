@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -61,23 +63,65 @@ impl Linker {
         getppid() == self.0 && !matches!(job_file.try_exists(), Ok(false))
     }
 
-    /// Calls `tell` once when the linker has ended or given up. The job file tells it where a wrapper
-    /// between LLD and us hides its end.
+    /// Calls `tell` once when the linker has ended or given up. A wrapper between LLD and us may live on:
+    /// then the missing job file tells, or the end of who started the wrapper.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn watch(self, job_file: PathBuf, tell: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let watch = move || {
-            let parent = self.0.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let callers = callers(self.0, &job_file);
+            let callers: Vec<OwnedFd> =
+                callers.filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
             while self.waits_for(&job_file) {
                 let mut watched: Vec<PollFd<'_>> =
-                    parent.iter().map(|parent| PollFd::new(parent, PollFlags::IN)).collect();
+                    callers.iter().map(|caller| PollFd::new(caller, PollFlags::IN)).collect();
                 // An interruption is as good as a time-out.
-                let _ = poll(&mut watched, Some(&LOOK));
+                if poll(&mut watched, Some(&LOOK)).is_ok_and(|ended| ended > 0) {
+                    break;
+                }
             }
             tell();
         };
         thread::Builder::new().name("linker".into()).spawn(watch)?;
         Ok(())
+    }
+}
+
+/// Our parent and, as long as these are wrappers that LLD took for its distributor, their parents: such a
+/// one, too, has the job file as its last argument.
+fn callers(parent: Option<Pid>, job_file: &Path) -> impl Iterator<Item = Pid> {
+    std::iter::successors(parent, |&pid| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let last = words.strip_suffix(b"\0")?.rsplit(|byte| *byte == 0).next()?;
+        (last == job_file.as_os_str().as_bytes()).then(|| parent_of(pid)).flatten()
+    })
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it, in parentheses, may hold blanks and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_this_process_is_known() {
+        assert_eq!(parent_of(rustix::process::getpid()), getppid());
+    }
+
+    #[test]
+    fn only_a_caller_that_was_given_the_job_file_is_a_wrapper() {
+        let own = rustix::process::getpid();
+        assert_eq!(callers(Some(own), Path::new("jobs.json")).collect::<Vec<_>>(), [own]);
+        let words = fs::read("/proc/self/cmdline").unwrap();
+        let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        let last = Path::new(std::ffi::OsStr::from_bytes(words.last().unwrap())).to_owned();
+        let found: Vec<_> = callers(Some(own), &last).take(2).collect();
+        assert_eq!(found, [own, getppid().unwrap()]);
     }
 }
