@@ -85,6 +85,10 @@ pub struct Names {
     pub tool: String,
     /// The link's id.
     pub link: String,
+    /// The bundle that goes to the worker, with that shipping.
+    pub request: String,
+    /// The bundle that comes back.
+    pub response: String,
 }
 
 impl Plan {
@@ -167,6 +171,8 @@ impl Plan {
             index: None,
             tool: tool.map_or(String::new(), |tool| tool.as_path().display().to_string()),
             link: "LINK".into(),
+            request: "REQUEST".into(),
+            response: "RESPONSE".into(),
         };
         shell_words::join(self.argv(job, place, &names))
     }
@@ -233,6 +239,8 @@ impl Values for JobValues<'_> {
             Scalar::Tool => &self.names.tool,
             Scalar::Job => &self.number,
             Scalar::Link => &self.names.link,
+            Scalar::Request => &self.names.request,
+            Scalar::Response => &self.names.response,
         }
     }
 

@@ -178,11 +178,19 @@ fn assert_own_commands(folder: &Folder, cwd: &str, but_for: fn(Vec<u8>) -> Vec<u
     }
 }
 
+/// With debug information, too: that holds clang's command line, but not the object's name.
 #[test]
 fn a_program_for_windows_is_identical_and_its_objects_but_for_the_time_stamps() {
     skip_without!("clang-22", "lld-link-22");
+    for debug in ["-g0", "-g"] {
+        assert_windows_identical(debug);
+    }
+}
+
+#[track_caller]
+fn assert_windows_identical(debug: &str) {
     let folder = Folder::new();
-    Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding"]);
+    Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding", debug]);
     let link = || {
         lld_link()
             .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/timestamp:0"])

@@ -46,6 +46,12 @@ impl Run {
         self
     }
 
+    /// Starts it without any variable.
+    pub(crate) fn env_clear(mut self) -> Self {
+        self.command.env_clear();
+        self
+    }
+
     pub(crate) fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
