@@ -163,7 +163,11 @@ fn every_test_that_the_design_names_exists() {
 fn program_part(file: &str) -> String {
     let text = read(file);
     let tests = ["tests", "testing.rs", "_test.rs"].iter().any(|part| file.contains(part));
-    if tests { String::new() } else { text.split("#[cfg(test)]").next().unwrap().to_owned() }
+    if tests {
+        String::new()
+    } else {
+        text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()
+    }
 }
 
 #[test]
