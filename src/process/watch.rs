@@ -119,8 +119,8 @@ mod tests {
         let own = rustix::process::getpid();
         assert_eq!(callers(Some(own), Path::new("jobs.json")).collect::<Vec<_>>(), [own]);
         let words = fs::read("/proc/self/cmdline").unwrap();
-        let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        let last = Path::new(std::ffi::OsStr::from_bytes(words.last().unwrap())).to_owned();
+        let mut words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        let last = Path::new(std::ffi::OsStr::from_bytes(words.next_back().unwrap())).to_owned();
         let found: Vec<_> = callers(Some(own), &last).take(2).collect();
         assert_eq!(found, [own, getppid().unwrap()]);
     }
