@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod process;
 pub mod plan;
 pub mod inputs;
+pub mod policy;
 pub mod collect;
 pub mod report;
 pub mod attempt;
