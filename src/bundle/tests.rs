@@ -1,6 +1,5 @@
 //! Bundles that go round, and bundles that were made to do harm.
 
-
 use crate::jobfile::{Job, Text};
 
 /// A job as LLD 22 writes it.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open};
 
-use super::{Groups, Output, Pipe, has_ended};
+use super::{Groups, Output, Pipe, empty_input, has_ended};
 
 /// The longest wait between two looks at the clock; shorter on a kernel without pidfds.
 const LOOK: Duration = Duration::from_millis(500);
@@ -124,13 +124,11 @@ fn pipe(end: OwnedFd, limit: usize) -> io::Result<Pipe> {
 #[allow(unsafe_code, reason = "limits and the death signal are set between fork and exec")]
 fn prepare(confined: &Confined) -> io::Result<std::process::Command> {
     let mut command = std::process::Command::new(&confined.program);
-    // An empty pipe: there may be no /dev/null where this runs.
-    let (stdin, _) = pipe_with(PipeFlags::CLOEXEC)?;
     command
         .arg0(&confined.name)
         .args(&confined.args)
         .current_dir(&confined.folder)
-        .stdin(Stdio::from(stdin))
+        .stdin(empty_input()?)
         .env_clear()
         .envs(confined.env.iter().map(|(name, value)| (name, value)))
         .process_group(0);

@@ -97,7 +97,7 @@ impl Groups {
         if state.closed {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the link was given up"));
         }
-        let mut prepared = prepare(command);
+        let mut prepared = prepare(command)?;
         prepared.stdout(output.try_clone()?).stderr(output);
         if let Some(guard) = &self.guard {
             prepared.env(guard::MARK, guard.mark());
@@ -150,10 +150,10 @@ impl Groups {
 }
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that starts programs")]
-fn prepare(command: &Command) -> std::process::Command {
+fn prepare(command: &Command) -> io::Result<std::process::Command> {
     debug_assert!(command.program.is_absolute(), "{:?}", command.program);
     let mut prepared = std::process::Command::new(&command.program);
-    prepared.args(&command.args).stdin(Stdio::null()).process_group(0);
+    prepared.args(&command.args).stdin(empty_input()?).process_group(0);
     if command.clear {
         prepared.env_clear();
     }
@@ -161,7 +161,13 @@ fn prepare(command: &Command) -> std::process::Command {
         prepared.env_remove(name);
     }
     prepared.envs(command.set.iter().map(|(name, value)| (name, value)));
-    prepared
+    Ok(prepared)
+}
+
+/// A pipe that nobody writes to: a worker may run where there is no `/dev/null`.
+fn empty_input() -> io::Result<Stdio> {
+    let (reader, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    Ok(reader.into())
 }
 
 /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.

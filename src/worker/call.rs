@@ -45,11 +45,15 @@ const TAKE_NEXT: [&str; 4] = ["-Xclang", "-target", "-x", "--param"];
 pub fn read(arguments: &[OsString], environment: bool) -> Option<Call> {
     let (own_name, rest) = arguments.split_first()?;
     let name = Path::new(own_name).file_name().unwrap_or_default();
+    if rest.last().is_some_and(|last| last == "--help" || last == "-h") {
+        return None;
+    }
     if name == "dtlto-worker" {
         return Some(job(rest));
     }
     match rest.split_first() {
         Some((first, rest)) if first == "worker" => Some(job(rest)),
+        Some((first, _)) if first == "guard" => None,
         _ if !environment => None,
         _ if name == "true" || name == "as" => Some(Call::Verify),
         _ => Some(job(rest)),

@@ -246,10 +246,7 @@ mod tests {
         for n in 0..10 {
             append(&path, &format!("line {n}\n"), 30).unwrap();
         }
-        assert_eq!(
-            fs::read_to_string(&path).unwrap(),
-            "line 8\nline 9\n".replace("line 8", "line 8")
-        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "line 8\nline 9\n");
         assert!(fs::metadata(folder.path().join("log.1")).unwrap().len() <= 30);
     }
 

@@ -47,8 +47,8 @@ impl Memory {
         let machine = machine.unwrap_or_else(|| {
             let info = rustix::system::sysinfo();
             let bytes = |count: u64| count.saturating_mul(info.mem_unit.into());
-            let free = u64::from(info.freeram).saturating_add(info.bufferram.into());
-            Memory { total: bytes(info.totalram.into()), available: bytes(free) }
+            let free = info.freeram.saturating_add(info.bufferram);
+            Memory { total: bytes(info.totalram), available: bytes(free) }
         });
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path = own.lines().find_map(|line| line.strip_prefix("0::/"));

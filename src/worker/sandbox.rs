@@ -2,9 +2,9 @@
 //! reach nothing else, no network either where the kernel can forbid that. Bitcode can ask clang to read
 //! any file (`module asm ".incbin ..."`), so checking arguments is not enough. It starts nothing.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, make_bitflags,
@@ -37,13 +37,25 @@ pub struct Sandbox(Option<RulesetCreated>);
 ///
 /// # Errors
 /// There is no Landlock here and a job may not run without; the text names the setting.
-pub fn prepare(rules: &Rules, need: Landlock) -> anyhow::Result<Sandbox> {
+pub fn prepare(rules: &Rules, need: Landlock) -> Result<Sandbox, NotLocked> {
     match create(rules) {
         Ok(ruleset) => Ok(Sandbox(Some(ruleset))),
         Err(_) if need == Landlock::Try => Ok(Sandbox(None)),
-        Err(error) => Err(anyhow::Error::new(error).context(REFUSAL)),
+        Err(error) => Err(NotLocked(error.to_string())),
     }
 }
+
+/// A compiler cannot be locked in.
+#[derive(Debug)]
+pub struct NotLocked(String);
+
+impl fmt::Display for NotLocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{REFUSAL} ({})", self.0)
+    }
+}
+
+impl std::error::Error for NotLocked {}
 
 const REFUSAL: &str = "this host cannot lock a compiler in with Landlock: use a kernel (5.13 or newer) and a \
     container that allow it, or set \"landlock\": \"try\" in the worker's settings if all who can send jobs \
@@ -84,11 +96,13 @@ impl Sandbox {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn enter(self) -> anyhow::Result<()> {
+    pub fn enter(self) -> Result<(), NotLocked> {
         let Some(ruleset) = self.0 else { return Ok(()) };
-        let status = ruleset.restrict_self().context(REFUSAL)?;
-        anyhow::ensure!(status.ruleset != RulesetStatus::NotEnforced, REFUSAL);
-        Ok(())
+        match ruleset.restrict_self() {
+            Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
+            Ok(_) => Err(NotLocked("the kernel enforces nothing".to_owned())),
+            Err(error) => Err(NotLocked(error.to_string())),
+        }
     }
 }
 
@@ -130,7 +144,7 @@ mod tests {
             time: Duration::from_secs(20),
             printed: 1 << 16,
         };
-        Groups::new(None).run_confined(&confined, || sandbox.enter()).unwrap()
+        Groups::new(None).run_confined(&confined, || Ok(sandbox.enter()?)).unwrap()
     }
 
     fn rules(folder: &Path) -> Rules {

@@ -32,6 +32,9 @@ pub struct JobFolder {
     _lock: File,
 }
 
+/// The folder of a job that does not run, and its lock: two workers must not remove it at once.
+type LeftBehind = (PathBuf, Option<File>);
+
 /// Why a job got no folder.
 #[derive(Debug)]
 pub enum NoFolder {
@@ -87,7 +90,7 @@ impl Scratch {
     }
 
     /// The bytes that running jobs were promised, and the folders of jobs that do not run.
-    fn look(&self) -> io::Result<(u64, Vec<(PathBuf, Option<File>)>)> {
+    fn look(&self) -> io::Result<(u64, Vec<LeftBehind>)> {
         let (mut promised, mut left_behind) = (0_u64, Vec::new());
         for entry in fs::read_dir(&self.0)?.flatten() {
             if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
@@ -104,7 +107,6 @@ impl Scratch {
                     lock.read_to_string(&mut text)?;
                     promised = promised.saturating_add(text.parse().unwrap_or(0));
                 }
-                // Kept locked until it is gone, so that two workers do not remove it at once.
                 _ => left_behind.push((folder, Some(lock))),
             }
         }

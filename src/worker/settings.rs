@@ -109,7 +109,7 @@ pub struct Limits {
     pub time: Option<u64>,
     /// One output file.
     pub output: Option<Size>,
-    /// A request, packed.
+    /// All files of a request.
     pub request: Option<Size>,
 }
 
@@ -226,7 +226,7 @@ impl Found {
         self.settings.limits.output.map_or(1 << 30, |size| size.0)
     }
 
-    /// Bytes of a packed request.
+    /// Bytes of all files of a request.
     pub fn request(&self) -> u64 {
         self.settings.limits.request.map_or(1 << 30, |size| size.0)
     }

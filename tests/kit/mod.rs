@@ -11,6 +11,7 @@ mod folder;
 mod link;
 mod programs;
 mod run;
+mod worker;
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ pub(crate) use folder::Folder;
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
+pub(crate) use worker::{Answered, Jobs, Worker, identity};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
 pub(crate) fn bridge() -> Run {
