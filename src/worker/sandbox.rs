@@ -31,16 +31,19 @@ pub struct Rules {
 
 /// A way in, not entered yet.
 #[derive(Debug)]
-pub struct Sandbox(Option<RulesetCreated>);
+pub struct Sandbox {
+    ruleset: Option<RulesetCreated>,
+    need: Landlock,
+}
 
-/// Prepares the way in; `None` inside if there is no Landlock here and a job may run without.
+/// Prepares the way in.
 ///
 /// # Errors
 /// There is no Landlock here and a job may not run without; the text names the setting.
 pub fn prepare(rules: &Rules, need: Landlock) -> Result<Sandbox, NotLocked> {
     match create(rules) {
-        Ok(ruleset) => Ok(Sandbox(Some(ruleset))),
-        Err(_) if need == Landlock::Try => Ok(Sandbox(None)),
+        Ok(ruleset) => Ok(Sandbox { ruleset: Some(ruleset), need }),
+        Err(_) if need == Landlock::Try => Ok(Sandbox { ruleset: None, need }),
         Err(error) => Err(NotLocked(error.to_string())),
     }
 }
@@ -87,19 +90,16 @@ fn allow(
 }
 
 impl Sandbox {
-    /// There is something to enter.
-    pub fn exists(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Locks the calling thread in, and what it starts; other threads stay free.
+    /// Locks the calling thread in, and what it starts; other threads stay free. Tells whether it is locked
+    /// in: where there is no Landlock a job may be allowed to run without.
     ///
     /// # Errors
-    /// The kernel refused.
-    pub fn enter(self) -> Result<(), NotLocked> {
-        let Some(ruleset) = self.0 else { return Ok(()) };
+    /// It may not, and the kernel refused.
+    pub fn enter(self) -> Result<bool, NotLocked> {
+        let Some(ruleset) = self.ruleset else { return Ok(false) };
         match ruleset.restrict_self() {
-            Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
+            Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(true),
+            _ if self.need == Landlock::Try => Ok(false),
             Ok(_) => Err(NotLocked("the kernel enforces nothing".to_owned())),
             Err(error) => Err(NotLocked(error.to_string())),
         }
@@ -144,7 +144,7 @@ mod tests {
             time: Duration::from_secs(20),
             printed: 1 << 16,
         };
-        Groups::new(None).run_confined(&confined, || Ok(sandbox.enter()?)).unwrap()
+        Groups::new(None).run_confined(&confined, || Ok(drop(sandbox.enter()?))).unwrap()
     }
 
     fn rules(folder: &Path) -> Rules {
@@ -160,7 +160,7 @@ mod tests {
         fs::write(folder.path().join("in"), "x").unwrap();
         let locked = prepare(&rules(folder.path()), Landlock::Require).unwrap();
         let locked = shell(script, folder.path(), locked);
-        let free = shell(script, folder.path(), Sandbox(None));
+        let free = shell(script, folder.path(), Sandbox { ruleset: None, need: Landlock::Try });
         [&locked, &free].map(|ended| ended.status.success())
     }
 
@@ -213,9 +213,8 @@ mod tests {
     fn only_the_thread_that_enters_is_locked_in() {
         let folder = tempfile::tempdir().unwrap();
         let sandbox = prepare(&rules(folder.path()), Landlock::Require).unwrap();
-        assert!(sandbox.exists());
         let locked = std::thread::spawn(move || {
-            sandbox.enter().unwrap();
+            assert!(sandbox.enter().unwrap());
             fs::read("/etc/passwd").is_err()
         });
         assert!(locked.join().unwrap());

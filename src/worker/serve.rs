@@ -220,12 +220,11 @@ impl<'a> Job<'a> {
         };
         let rules = Rules { write: work.to_owned(), ..chosen.rules.clone() };
         let sandbox = sandbox::prepare(&rules, allowed.found.landlock()).map_err(not_locked)?;
-        self.entry.locked = sandbox.exists();
         let groups = Groups::new(guard_of(&chosen, folder));
         let groups = self.cleanup.groups.get_or_init(|| groups);
         let confined = self.confine(&chosen, request, work, allowed);
         let begun = Instant::now();
-        let ended = run(groups, &confined, sandbox);
+        let ended = run(groups, &confined, sandbox, &mut self.entry.locked);
         self.took = begun.elapsed();
         if let Some(guard) = groups.guard() {
             guard.dismiss();
@@ -333,9 +332,17 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-fn run(groups: &Groups, confined: &Confined, sandbox: Sandbox) -> Result<Ended, Answer> {
-    let ended = groups.run_confined(confined, || Ok(sandbox.enter()?));
-    ended.map_err(|error| match error.downcast::<NotLocked>() {
+fn run(
+    groups: &Groups,
+    confined: &Confined,
+    sandbox: Sandbox,
+    locked: &mut bool,
+) -> Result<Ended, Answer> {
+    let enter = || {
+        *locked = sandbox.enter()?;
+        Ok(())
+    };
+    groups.run_confined(confined, enter).map_err(|error| match error.downcast::<NotLocked>() {
         Ok(not) => not_locked(not),
         Err(error) => {
             Answer::Unfit { reason: format!("the compiler cannot be started: {error:#}") }

@@ -8,6 +8,7 @@ use dtlto_bridge::bundle::{
 };
 use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::toolchain::{Identity, Options, identify};
+use dtlto_bridge::worker::compiler::identity_by_bytes;
 
 use super::{Folder, Output, Run, bridge_path, link, tool};
 
@@ -77,6 +78,7 @@ pub(crate) fn identity(compiler: &Path) -> Identity {
 /// A worker with settings of its own.
 pub(crate) struct Worker {
     pub(crate) folder: Folder,
+    compiler: Option<Folder>,
 }
 
 impl Worker {
@@ -93,7 +95,7 @@ impl Worker {
         let settings =
             format!(r#"{{"compilers": [{compilers}], "scratch": {scratch:?}{comma}{more}}}"#);
         folder.write("worker.json", settings);
-        Worker { folder }
+        Worker { folder, compiler: None }
     }
 
     /// The worker, with `args`.
@@ -165,5 +167,19 @@ impl Answered {
         let stderr = String::from_utf8_lossy(&self.received.stderr);
         assert_eq!(*self.answer(), Answer::Ran { code: Some(0), signal: None }, "{stderr}");
         self.object
+    }
+}
+
+impl Worker {
+    /// Allows a shell script, by its bytes, instead of a compiler; `prepared` is made to ask for it.
+    pub(crate) fn scripted(script: &str, more: &str, prepared: &mut Prepared) -> Worker {
+        let folder = Folder::new();
+        let path = folder.script("cc", script);
+        prepared.request.compiler = identity_by_bytes(&path).unwrap();
+        let blake3 = &prepared.request.compiler.code;
+        let allowed = format!(r#"{{"path": {path:?}, "blake3": "{blake3}"}}"#);
+        let worker = Worker::with(&allowed, more);
+        // The script stays as long as its worker.
+        Worker { compiler: Some(folder), ..worker }
     }
 }
