@@ -36,7 +36,7 @@ impl Identity {
         math: Math,
     ) -> Self {
         let counts = |(name, _): &(&String, &String)| math == Math::Strict || !is_math(name);
-        let code = digest_of(parts.iter().filter(counts).chain([(&"version".into(), &version)]));
+        let code = digest_of(parts.iter().filter(counts));
         let full = digest_of(others.iter().filter(counts).chain([(&"code".into(), &code)]));
         Identity { version, parts, code, full }
     }

@@ -33,7 +33,7 @@ pub(super) fn class(machine: u16, loader: Option<&Path>, variables: &[(String, S
     if loader.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-musl")) {
         return "musl".into();
     }
-    // From glibc 2.34 on its loader tells what the program will see, tunables included.
+    // glibc's loader tells what the program will see, tunables included, unless it is an old one.
     ask::run(loader, &["--list-diagnostics"], variables)
         .ok()
         .and_then(|ended| by_diagnostics(&String::from_utf8_lossy(&ended.output)))

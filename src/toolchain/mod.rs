@@ -277,7 +277,12 @@ impl Files {
         let program = program.and_then(|path| Program::open(&path, variables));
         let program = program.with_context(|| path.display().to_string())?;
         let mut code = BTreeMap::from([("ld.lld".to_owned(), self.digest(path)?)]);
-        self.sort(&program, &mut code, others)?;
+        let mut its_others = BTreeMap::new();
+        self.sort(&program, &mut code, &mut its_others)?;
+        // It may load another library of a name that clang loads too.
+        others.extend(
+            its_others.into_iter().map(|(name, digest)| (format!("ld.lld {name}"), digest)),
+        );
         code.retain(|name, _| !identity::is_math(name));
         Ok(identity::digest_of(&code))
     }
