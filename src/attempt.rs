@@ -174,7 +174,7 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
         cli::find_program(&first)?
     };
     let (set, unset) = plan.env(which.job, which.place, &names);
-    Ok(Command { program, args: argv.collect(), set, unset })
+    Ok(Command { program, args: argv.collect(), set, unset, ..Command::default() })
 }
 
 /// Writes an index that LLD damaged anew, beside the attempt's object.

@@ -29,6 +29,8 @@ pub struct Command {
     pub program: PathBuf,
     /// Its arguments, without its name.
     pub args: Vec<String>,
+    /// Start from an empty environment instead of ours.
+    pub clear: bool,
     /// Variables to set.
     pub set: Vec<(String, String)>,
     /// Variables to remove.
@@ -149,6 +151,9 @@ fn prepare(command: &Command) -> std::process::Command {
     debug_assert!(command.program.is_absolute(), "{:?}", command.program);
     let mut prepared = std::process::Command::new(&command.program);
     prepared.args(&command.args).stdin(Stdio::null()).process_group(0);
+    if command.clear {
+        prepared.env_clear();
+    }
     for name in &command.unset {
         prepared.env_remove(name);
     }
@@ -261,6 +266,14 @@ mod tests {
     fn standard_input_is_empty_and_open() {
         let ended = Groups::new(None).run(&shell("cat && echo done"), &|_| ()).unwrap();
         assert_eq!(ended.output, b"done\n");
+    }
+
+    #[test]
+    fn a_cleared_environment_holds_what_was_set_alone() {
+        let set = vec![("ONE".into(), "1".into())];
+        let command =
+            Command { program: "/usr/bin/env".into(), clear: true, set, ..Command::default() };
+        assert_eq!(Groups::new(None).run(&command, &|_| ()).unwrap().output, b"ONE=1\n");
     }
 
     #[test]

@@ -1,0 +1,136 @@
+//! Just enough of ELF to tell a program from a script and to find the loader that it asks for. It reads
+//! 64-bit little-endian files, as all hosts of a farm have them, and knows no sections and no symbols.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+/// `e_machine` of x86-64.
+pub(super) const X86_64: u16 = 62;
+const HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
+const PT_INTERP: u32 = 3;
+/// The kernel takes no longer paths.
+const PATH_MAX: u64 = 4096;
+
+/// A program that the kernel runs without another one's help, or with a loader's.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Elf {
+    pub(super) machine: u16,
+    /// What loads its libraries; none for a static program.
+    pub(super) loader: Option<PathBuf>,
+}
+
+impl Elf {
+    pub(super) fn read(file: &File) -> Result<Elf> {
+        let mut header = [0; HEADER];
+        let is_elf = file.read_exact_at(&mut header, 0).is_ok() && header.starts_with(b"\x7fELF");
+        ensure!(is_elf, "it is no ELF program, and what a script starts is not known");
+        ensure!(header[4..6] == [2, 1], "it is no 64-bit little-endian ELF program");
+        ensure!(matches!(u16_at(&header, 16), 2 | 3), "it is an ELF file, but no program");
+        ensure!(usize::from(u16_at(&header, 54)) == PROGRAM_HEADER, "its ELF header is damaged");
+
+        let mut table = vec![0; usize::from(u16_at(&header, 56)) * PROGRAM_HEADER];
+        file.read_exact_at(&mut table, u64_at(&header, 32)).context("its ELF file is cut off")?;
+        let mut headers = table.chunks_exact(PROGRAM_HEADER);
+        let loader = headers
+            .find(|header| u32_at(header, 0) == PT_INTERP)
+            .map(|header| loader(file, u64_at(header, 8), u64_at(header, 32)))
+            .transpose()?;
+        Ok(Elf { machine: u16_at(&header, 18), loader })
+    }
+}
+
+fn loader(file: &File, offset: u64, length: u64) -> Result<PathBuf> {
+    ensure!(length <= PATH_MAX, "the path of its loader is {length} bytes long");
+    let mut text = vec![0; length as usize];
+    file.read_exact_at(&mut text, offset).context("its ELF file is cut off")?;
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(text));
+    ensure!(path.is_absolute(), "its loader {path:?} has no absolute path");
+    Ok(path)
+}
+
+fn bytes<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| from[at + i])
+}
+
+fn u16_at(from: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes(from, at))
+}
+
+fn u32_at(from: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes(from, at))
+}
+
+fn u64_at(from: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes(from, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A program of one program header, of the given kind, whose text follows it.
+    fn program(kind: u32, length: u64, text: &[u8]) -> Vec<u8> {
+        let mut elf = vec![0; HEADER + PROGRAM_HEADER];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[16] = 3;
+        elf[18] = 62;
+        elf[32] = HEADER as u8;
+        elf[54] = PROGRAM_HEADER as u8;
+        elf[56] = 1;
+        elf[HEADER..HEADER + 4].copy_from_slice(&kind.to_le_bytes());
+        elf[HEADER + 8] = (HEADER + PROGRAM_HEADER) as u8;
+        elf[HEADER + 32..HEADER + 40].copy_from_slice(&length.to_le_bytes());
+        elf.extend_from_slice(text);
+        elf
+    }
+
+    fn read(content: &[u8]) -> Result<Elf, String> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        Elf::read(&file).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn the_loader_is_found() {
+        let expected = Elf { machine: X86_64, loader: Some("/lib/ld.so".into()) };
+        assert_eq!(read(&program(PT_INTERP, 11, b"/lib/ld.so\0")), Ok(expected));
+    }
+
+    #[test]
+    fn a_static_program_has_none() {
+        assert_eq!(read(&program(1, 0, b"")), Ok(Elf { machine: X86_64, loader: None }));
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused_with_a_reason() {
+        let good = program(PT_INTERP, 11, b"/lib/ld.so\0");
+        let changed = |at: usize, byte: u8| {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            read(&bad).unwrap_err()
+        };
+        assert!(read(b"#!/bin/sh\nexec clang\n").unwrap_err().contains("script"));
+        assert!(read(b"").unwrap_err().contains("no ELF"));
+        assert!(changed(4, 1).contains("64-bit"));
+        assert!(changed(16, 1).contains("no program"));
+        assert!(changed(54, 32).contains("damaged"));
+        assert!(changed(39, 0xff).contains("cut off"));
+        assert!(changed(HEADER + 36, 1).contains("bytes long"));
+        assert!(changed(HEADER + PROGRAM_HEADER, b'.').contains("absolute"));
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_is_an_error() {
+        let good = program(PT_INTERP, 11, b"/lib/ld.so\0");
+        for length in 0..good.len() {
+            read(&good[..length]).unwrap_err();
+        }
+    }
+}
