@@ -82,6 +82,13 @@ pub enum Task {
         #[command(flatten)]
         options: Options,
     },
+    /// Run the job in a request, as farms do: `worker IN OUT`, `worker -c IN -o OUT`; `worker --check` tells whether
+    /// this host would, `worker --status` what it did
+    Worker {
+        /// Read before all else, by the worker itself.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
     /// The helper that ends a killed link's processes; started by a link, not by people
     #[command(hide = true)]
     Guard {
@@ -277,6 +284,29 @@ impl Environment {
             toolchain,
             shown,
             unknown,
+        }
+    }
+}
+
+/// What a worker takes from the environment of the daemon that starts it.
+#[derive(Clone, Debug)]
+pub struct WorkerVariables {
+    /// `DTLTO_WORKER_CONFIG`: the settings file.
+    pub settings: Option<PathBuf>,
+    /// `TMPDIR`, or `/tmp`.
+    pub temporary: PathBuf,
+    /// `GLIBC_TUNABLES`: by it the compiler's libm selects.
+    pub tunables: Option<OsString>,
+}
+
+impl WorkerVariables {
+    /// Reads them.
+    pub fn read() -> Self {
+        let temporary = variable("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        WorkerVariables {
+            settings: variable("DTLTO_WORKER_CONFIG").map(PathBuf::from),
+            temporary: temporary.unwrap_or_else(|| "/tmp".into()),
+            tunables: variable("GLIBC_TUNABLES"),
         }
     }
 }

@@ -22,3 +22,4 @@ pub mod run;
 pub mod save;
 pub mod link;
 pub mod doctor;
+pub mod worker;

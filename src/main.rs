@@ -2,8 +2,10 @@
 //!
 //! * a link, what LLD runs: `link::link` reads the job file, plans, checks, runs the jobs and reports;
 //! * `adapters`, `doctor`, `replay`: for people;
+//! * `worker`: the far half, told apart first of all;
 //! * `guard`: the helper that ends a link's processes if the bridge is killed.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,7 +14,7 @@ use dtlto_bridge::cli::{self, Environment, Options, Task};
 use dtlto_bridge::exit::{Exit, Failure};
 use dtlto_bridge::link::{Ending, Request, link};
 use dtlto_bridge::process::{guard, slots, watch};
-use dtlto_bridge::{doctor, report, save};
+use dtlto_bridge::{doctor, report, save, worker};
 
 fn main() -> ExitCode {
     // The panic has been printed by then, and the guard, which hears no farewell, tidies up.
@@ -20,10 +22,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(call) = worker::called(&arguments) {
+        return code(worker::work(call));
+    }
     // Both must see the process as it was started.
     let server = slots::inherited_server();
     let linker = watch::Linker::seen_at_start();
-    let line = match cli::parse(std::env::args_os().collect()) {
+    let line = match cli::parse(arguments) {
         Ok(line) => line,
         Err(error) => {
             let _ = error.print();
@@ -48,6 +54,8 @@ fn run() -> ExitCode {
         Some(Task::Replay { folder, compiler, options }) => {
             replay(&folder, compiler, options, &environment)
         }
+        // All its other forms were dealt with above.
+        Some(Task::Worker { .. }) => Ok(Ending { exit: Exit::Usage, signal: None }),
         Some(Task::Guard { mark }) => {
             guard::serve(&mark, std::io::stdin().lock());
             Ok(Ending { exit: Exit::Ok, signal: None })

@@ -38,11 +38,11 @@ pub struct Prepared {
     /// What is sent. Its nonce is new for each call of [`Prepared::pack`].
     pub request: Request,
     /// Where the content of each of its files is.
-    sources: Vec<Source>,
+    pub(super) sources: Vec<Source>,
 }
 
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     Path(Text),
     Bytes(Vec<u8>),
 }
@@ -169,7 +169,7 @@ impl Prepared {
     }
 }
 
-enum Unwritten {
+pub(super) enum Unwritten {
     Changed(Text),
     Io(std::io::Error),
 }
@@ -180,7 +180,11 @@ impl From<std::io::Error> for Unwritten {
     }
 }
 
-fn write<W: Write + Seek>(request: &Request, sources: &[Source], out: W) -> Result<u64, Unwritten> {
+pub(super) fn write<W: Write + Seek>(
+    request: &Request,
+    sources: &[Source],
+    out: W,
+) -> Result<u64, Unwritten> {
     let inline = inline(request);
     let lengths = inline.iter().map(|(_, piece)| piece.length);
     let mut writer = Writer::new(out, (Kind::Request, request.nonce), request, lengths)?;

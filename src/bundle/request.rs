@@ -12,7 +12,9 @@ use rustix::fs::OFlags;
 
 use super::body::Body;
 use super::prepare::{entry_name, inline};
-use super::{Content, Digest, Fault, File, Header, Kind, Limits, Piece, Request, name};
+use super::{
+    Content, Digest, FILES_LIMIT, Fault, File, Header, Kind, Limits, Piece, Request, name,
+};
 
 /// Where a held piece is put before it is looked at. No name of a request begins with a dot.
 const HELD: &str = ".held";
@@ -45,6 +47,10 @@ pub fn open<R: Read + Seek>(mut input: R, limits: &Limits) -> Result<Opened<R>, 
 fn check(request: &Request, limits: &Limits, packed: u64) -> Result<(), Fault> {
     if request.outputs.is_empty() {
         return Err(Fault::Manifest("there is no output".to_owned()));
+    }
+    if request.files.len() > FILES_LIMIT {
+        let count = request.files.len();
+        return Err(Fault::TooLarge(format!("{count} files, {FILES_LIMIT} allowed")));
     }
     let files = request.files.iter().map(|file| &file.name);
     name::check(files.chain(&request.outputs).map(String::as_str))?;

@@ -2,6 +2,7 @@
 //! one pipe for what it prints; `Groups` knows all that are alive, so that one call ends them. It does not
 //! know what the programs are for.
 
+pub mod confined;
 pub mod guard;
 pub mod slots;
 pub mod watch;
@@ -21,6 +22,8 @@ use rustix::process::{
 
 /// What a program printed beyond this many bytes is left out of the middle.
 const OUTPUT_LIMIT: usize = 16 << 20;
+/// Reads of 16 KiB: as much as a pipe can be made to hold without privileges.
+const PIPE_READS: usize = 64;
 /// How long an end of a process may go unseen on a kernel without pidfds (Linux before 5.3).
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -110,7 +113,7 @@ impl Groups {
         if state.closed {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the link was given up"));
         }
-        let mut prepared = prepare(command);
+        let mut prepared = prepare(command)?;
         prepared.stdout(output.try_clone()?).stderr(output);
         if let Some(guard) = &self.guard {
             prepared.env(guard::MARK, guard.mark());
@@ -163,10 +166,10 @@ impl Groups {
 }
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that starts programs")]
-fn prepare(command: &Command) -> std::process::Command {
+fn prepare(command: &Command) -> io::Result<std::process::Command> {
     debug_assert!(command.program.is_absolute(), "{:?}", command.program);
     let mut prepared = std::process::Command::new(&command.program);
-    prepared.args(&command.args).stdin(Stdio::null()).process_group(0);
+    prepared.args(&command.args).stdin(empty_input()?).process_group(0);
     if command.clear {
         prepared.env_clear();
     }
@@ -174,13 +177,19 @@ fn prepare(command: &Command) -> std::process::Command {
         prepared.env_remove(name);
     }
     prepared.envs(command.set.iter().map(|(name, value)| (name, value)));
-    prepared
+    Ok(prepared)
+}
+
+/// A pipe that nobody writes to: a worker may run where there is no `/dev/null`.
+fn empty_input() -> io::Result<Stdio> {
+    let (reader, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    Ok(reader.into())
 }
 
 /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
 fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
     let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
-    let mut pipe = Pipe { file: reader.into(), open: true, output: Output::default() };
+    let mut pipe = Pipe { file: reader.into(), open: true, output: Output::new(OUTPUT_LIMIT) };
     loop {
         let mut watched = Vec::with_capacity(2);
         if pipe.open {
@@ -214,10 +223,13 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// Takes all that is there now.
+    /// Takes all that is there now; no more than a pipe can hold, lest a flood keep us from the clock.
     fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
-        while self.open {
+        for _ in 0..PIPE_READS {
+            if !self.open {
+                break;
+            }
             match self.file.read(&mut buffer) {
                 Ok(0) => self.open = false,
                 Ok(n) => self.output.push(&buffer[..n]),
@@ -230,21 +242,25 @@ impl Pipe {
     }
 }
 
-/// What was printed, with its middle left out if it is more than `OUTPUT_LIMIT`.
-#[derive(Default)]
+/// What was printed, with its middle left out if it is more than `limit` bytes.
 struct Output {
+    limit: usize,
     head: Vec<u8>,
     tail: std::collections::VecDeque<u8>,
     left_out: usize,
 }
 
 impl Output {
+    fn new(limit: usize) -> Self {
+        Output { limit, head: Vec::new(), tail: std::collections::VecDeque::new(), left_out: 0 }
+    }
+
     fn push(&mut self, bytes: &[u8]) {
-        let room = (OUTPUT_LIMIT / 2).saturating_sub(self.head.len()).min(bytes.len());
+        let room = (self.limit / 2).saturating_sub(self.head.len()).min(bytes.len());
         let (head, tail) = bytes.split_at(room);
         self.head.extend_from_slice(head);
         self.tail.extend(tail);
-        let excess = self.tail.len().saturating_sub(OUTPUT_LIMIT / 2);
+        let excess = self.tail.len().saturating_sub(self.limit / 2);
         self.tail.drain(..excess);
         self.left_out += excess;
     }
@@ -325,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_output_keeps_its_head_and_its_tail() {
-        let mut output = Output::default();
+        let mut output = Output::new(OUTPUT_LIMIT);
         output.push(b"first");
         for _ in 0..5 {
             output.push(&vec![b'x'; OUTPUT_LIMIT / 4]);

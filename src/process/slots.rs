@@ -210,7 +210,11 @@ fn own_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn own(folder: &Path, uid: u32) -> anyhow::Result<()> {
+/// Makes sure that `folder`, made if need be, is one that only the user `uid` writes to.
+///
+/// # Errors
+/// It cannot be made, or belongs to somebody else.
+pub fn own(folder: &Path, uid: u32) -> anyhow::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("{} cannot be made", folder.display()));

@@ -14,6 +14,7 @@ mod lld;
 mod processes;
 mod programs;
 mod run;
+mod worker;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,7 @@ pub(crate) use lld::Lld;
 pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
+pub(crate) use worker::{Answered, Jobs as LinkJobs, Worker, identity};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
 pub(crate) fn bridge() -> Run {

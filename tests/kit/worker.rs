@@ -1,0 +1,185 @@
+//! Jobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use dtlto_bridge::bundle::{
+    About, Answer, Expected, Library, Limits, Names, Prepared, Received, prepare, receive,
+};
+use dtlto_bridge::jobfile::JobFile;
+use dtlto_bridge::toolchain::{Identity, Options, identify};
+use dtlto_bridge::worker::compiler::identity_by_bytes;
+
+use super::{Folder, Output, Run, bridge_path, link, tool};
+
+/// The jobs of a link that was given up, in a folder of their own.
+pub(crate) struct Jobs {
+    pub(crate) folder: Folder,
+    pub(crate) file: JobFile,
+}
+
+impl Jobs {
+    /// Links `objects`, absolute paths in `folder`, as far as to the job file. Its arguments get `more`.
+    #[track_caller]
+    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> Jobs {
+        // The distributor makes nothing, so that the link fails and all is left as it was before the jobs.
+        let output = link()
+            .args(objects.iter().map(|object| folder.path(object)))
+            .args(["-fthinlto-distributor=/bin/true", "-Wl,--save-temps", "-o"])
+            .arg(folder.path("app"))
+            .args(more)
+            .cwd(folder.path(""))
+            .go()
+            .code(1);
+        let name = folder.list("").into_iter().find(|name| name.ends_with(".dist-file.json"));
+        let name = name.unwrap_or_else(|| panic!("no job file: {output}"));
+        let file = JobFile::read(&folder.path(name)).unwrap();
+        Jobs { folder, file }
+    }
+
+    /// A job, packed but for what a test changes in it. It wants the compiler that `clang-22` is.
+    pub(crate) fn prepare(&self, number: usize) -> Prepared {
+        let about = About {
+            link: "7f3a".into(),
+            user: "me".into(),
+            host: "here".into(),
+            compiler: identity(&tool("clang-22")),
+            time_limit_s: 60,
+            in_flight: vec![],
+        };
+        let names = Names::new(&self.file.jobs);
+        let job = &self.file.jobs[number];
+        prepare(job, (number, 1), (&names, &Library::default()), &about).unwrap()
+    }
+
+    /// The bytes of the object that the job's own command makes here.
+    #[track_caller]
+    pub(crate) fn made_here(&self, number: usize) -> Vec<u8> {
+        let job = &self.file.jobs[number];
+        Run::new(&*self.file.compiler)
+            .args(job.args.iter().map(|arg| &**arg))
+            .cwd(self.folder.path(""))
+            .go()
+            .ok();
+        let object = self.folder.path(&*job.object);
+        let bytes = fs::read(&object).unwrap();
+        fs::remove_file(&object).unwrap();
+        bytes
+    }
+}
+
+/// What `compiler` is, in the environment that a worker gives it.
+pub(crate) fn identity(compiler: &Path) -> Identity {
+    let cache = super::target_dir().join("tmp/identities");
+    let options = Options { cache_folder: Some(&cache), ..Options::default() };
+    identify(compiler, None, &options).unwrap().identity
+}
+
+/// A worker with settings of its own.
+pub(crate) struct Worker {
+    pub(crate) folder: Folder,
+    compiler: Option<Folder>,
+}
+
+impl Worker {
+    /// Allows `clang-22`; `more` are further keys with their values, or nothing.
+    pub(crate) fn new(more: &str) -> Worker {
+        Worker::with(&format!("{:?}", tool("clang-22")), more)
+    }
+
+    /// Allows `compilers`, the elements of a JSON list.
+    pub(crate) fn with(compilers: &str, more: &str) -> Worker {
+        let folder = Folder::new();
+        let scratch = folder.mkdir("scratch");
+        let comma = if more.is_empty() { "" } else { ", " };
+        let settings =
+            format!(r#"{{"compilers": [{compilers}], "scratch": {scratch:?}{comma}{more}}}"#);
+        folder.write("worker.json", settings);
+        Worker { folder, compiler: None }
+    }
+
+    /// The worker, with `args`.
+    pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Run {
+        let settings = self.folder.path("worker.json");
+        Run::new(bridge_path()).arg("worker").args(args).env("DTLTO_WORKER_CONFIG", settings)
+    }
+
+    /// Packs a job for it.
+    pub(crate) fn pack(&self, prepared: &mut Prepared) -> PathBuf {
+        let path = self.folder.path("request");
+        prepared.pack(File::create(&path).unwrap(), &Limits::default()).unwrap();
+        path
+    }
+
+    /// Lets it do a job, and reads its response.
+    #[track_caller]
+    pub(crate) fn answer(&self, prepared: &mut Prepared) -> Answered {
+        let request = self.pack(prepared);
+        let output = self.run([request, self.folder.path("response")]).go().ok();
+        self.read(prepared, output)
+    }
+
+    /// Reads its response; it never prints.
+    #[track_caller]
+    pub(crate) fn read(&self, prepared: &Prepared, output: Output) -> Answered {
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output}");
+        let place = |name: &String| (name.clone(), self.folder.path(format!("got-{name}")));
+        let outputs: Vec<_> = prepared.request.outputs.iter().map(place).collect();
+        for (_, path) in &outputs {
+            let _ = fs::remove_file(path);
+        }
+        let expected = Expected { nonce: prepared.request.nonce, link: "7f3a", outputs: &outputs };
+        let file = File::open(self.folder.path("response")).unwrap();
+        let received = receive(file, &expected, &Limits::default());
+        let received = received.unwrap_or_else(|fault| panic!("{fault}: {output}"));
+        let object = fs::read(&outputs[0].1).unwrap_or_default();
+        Answered { received, object }
+    }
+
+    /// What it left in its scratch folder, but for its log and what it remembers.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let left = self.folder.list("scratch").into_iter();
+        left.filter(|name| name.contains("/job-")).collect()
+    }
+
+    /// The last line of its log.
+    pub(crate) fn logged(&self) -> serde_json::Value {
+        let uid = rustix::process::geteuid().as_raw();
+        let log = self.folder.text(format!("scratch/dtlto-worker-{uid}/log"));
+        serde_json::from_str(log.lines().next_back().unwrap()).unwrap()
+    }
+}
+
+/// A response and the object in it.
+pub(crate) struct Answered {
+    pub(crate) received: Received,
+    pub(crate) object: Vec<u8>,
+}
+
+impl Answered {
+    pub(crate) fn answer(&self) -> &Answer {
+        &self.received.response.answer
+    }
+
+    /// The compiler ran and succeeded.
+    #[track_caller]
+    pub(crate) fn done(self) -> Vec<u8> {
+        let stderr = String::from_utf8_lossy(&self.received.stderr);
+        assert_eq!(*self.answer(), Answer::Ran { code: Some(0), signal: None }, "{stderr}");
+        self.object
+    }
+}
+
+impl Worker {
+    /// Allows a shell script, by its bytes, instead of a compiler; `prepared` is made to ask for it.
+    pub(crate) fn scripted(script: &str, more: &str, prepared: &mut Prepared) -> Worker {
+        let folder = Folder::new();
+        let path = folder.script("cc", script);
+        prepared.request.compiler = identity_by_bytes(&path).unwrap();
+        let blake3 = &prepared.request.compiler.code;
+        let allowed = format!(r#"{{"path": {path:?}, "blake3": "{blake3}"}}"#);
+        let worker = Worker::with(&allowed, more);
+        // The script stays as long as its worker.
+        Worker { compiler: Some(folder), ..worker }
+    }
+}
