@@ -144,7 +144,11 @@ mod tests {
             time: Duration::from_secs(20),
             printed: 1 << 16,
         };
-        Groups::new(None).run_confined(&confined, || Ok(drop(sandbox.enter()?))).unwrap()
+        let enter = || {
+            sandbox.enter()?;
+            Ok(())
+        };
+        Groups::new(None).run_confined(&confined, enter).unwrap()
     }
 
     fn rules(folder: &Path) -> Rules {
