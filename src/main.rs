@@ -15,6 +15,11 @@ use dtlto_bridge::process::{guard, slots, watch};
 use dtlto_bridge::{doctor, report, save};
 
 fn main() -> ExitCode {
+    // The panic has been printed by then, and the guard, which hears no farewell, tidies up.
+    std::panic::catch_unwind(run).unwrap_or_else(|_| code(Exit::Bug))
+}
+
+fn run() -> ExitCode {
     // Both must see the process as it was started.
     let server = slots::inherited_server();
     let linker = watch::Linker::seen_at_start();

@@ -8,14 +8,20 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod folder;
+mod jobs;
 mod link;
+mod lld;
+mod processes;
 mod programs;
 mod run;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use folder::Folder;
+pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
+pub(crate) use lld::Lld;
+pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
 
