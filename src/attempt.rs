@@ -163,6 +163,8 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
         index,
         tool: setup.tool.clone(),
         link: setup.link.clone(),
+        request: format!("{object}.request"),
+        response: format!("{object}.response"),
     };
     let mut argv = plan.argv(which.job, which.place, &names).into_iter();
     let first = argv.next().context("the adapter's command is empty")?;

@@ -165,10 +165,10 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     pub progress: Progress,
     /// Print each command, ready to be pasted into a shell
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "quiet")]
     pub verbose: bool,
     /// Print nothing but errors
-    #[arg(short, long, conflicts_with = "verbose")]
+    #[arg(short, long, overrides_with = "verbose")]
     pub quiet: bool,
     /// Print the plan on stderr, check the inputs, run nothing
     #[arg(long)]

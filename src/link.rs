@@ -23,10 +23,10 @@ use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
 use crate::plan::Plan;
-use crate::process::Groups;
 use crate::process::guard::{self, Guard};
 use crate::process::slots::Slots;
 use crate::process::watch::{self, Linker};
+use crate::process::{self, Groups};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, file, write_stderr};
 use crate::run::{End, Jobs, Message, Run};
@@ -34,6 +34,10 @@ use crate::save;
 
 /// More notices on a job file than these are only counted.
 const NOTICES_SHOWN: usize = 10;
+
+/// Said after a failure: without it the command to repeat it cannot work.
+const INDEX_FILES_GO: &str = "LLD now deletes the index files that such a command reads; to keep them, link \
+     again with --save-temps (-Wl,--save-temps, or /lldsavetemps)";
 
 /// What started the run.
 pub struct Request<'a> {
@@ -161,9 +165,7 @@ impl Link<'_> {
         let ((inputs, compiler), tool) = match checked {
             Ok(found) => found,
             Err(failure) => {
-                let end = End { exit: failure.exit, signal: None, given_up: false };
-                let jobs = Jobs::new(plan.file.jobs.len());
-                self.write_reports(&plan, &Inputs::default(), &jobs, &end, &mut reporter);
+                self.report_unrun(&plan, &Inputs::default(), &failure, &mut reporter);
                 return Err(failure);
             }
         };
@@ -190,6 +192,8 @@ impl Link<'_> {
         server: Option<jobserver::Client>,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
+        let limits = &setup.plan.limits;
+        process::allow_programs(limits.local_jobs + limits.farm_jobs);
         let guard = Guard::start(&self.id)
             .inspect_err(|error| reporter.detail(&format!("no guard: {error}")))
             .ok();
@@ -202,7 +206,9 @@ impl Link<'_> {
         let ready = setup.scratch.make().and_then(|()| self.listen(&channel.0));
         if let Err(error) = ready {
             tidy(&setup, &groups, &[]);
-            return Err(Failure::new(Exit::JobFile, error));
+            let failure = Failure::new(Exit::JobFile, error);
+            self.report_unrun(&setup.plan, &setup.inputs, &failure, &mut reporter);
+            return Err(failure);
         }
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
@@ -211,17 +217,28 @@ impl Link<'_> {
         if let Some(reason) = no_tool {
             run.without_farm(&reason);
         }
-        let (end, jobs) = run.run();
+        let (mut end, jobs) = run.run();
+        // A job may have failed just because LLD, giving up, removed its index.
+        end.given_up |= !self.is_awaited();
         tidy(&setup, &groups, if end.given_up { &ours } else { &[] });
         if let Some(folder) = saved {
             let finished = save::finish(&folder, &setup.plan, &jobs);
             tell(finished.context("--save"), &mut reporter);
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        let linker_waits = self.request.linker.is_some() && !end.given_up;
+        if end.exit == Exit::JobFailed && linker_waits {
+            reporter.notice(INDEX_FILES_GO);
+        }
         let took = self.began.elapsed();
         reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
         self.forced.iter().for_each(|line| reporter.summary(line));
         Ok(Ending { exit: end.exit, signal: end.signal })
+    }
+
+    /// There is still somebody who wants the objects.
+    fn is_awaited(&self) -> bool {
+        self.request.linker.is_none_or(|linker| linker.waits_for(self.request.job_file))
     }
 
     /// Lets signals and the linker's end be told to the run.
@@ -259,6 +276,19 @@ impl Link<'_> {
         let output = Path::new(&*plan.file.linker_output).file_name();
         let output = output.map_or("link".into(), |name| name.to_string_lossy());
         format!("{output}-{}", self.id)
+    }
+
+    /// The reports of a link that ended before a job could run.
+    fn report_unrun(
+        &self,
+        plan: &Plan,
+        inputs: &Inputs,
+        failure: &Failure,
+        reporter: &mut Reporter,
+    ) {
+        let end = End { exit: failure.exit, signal: None, given_up: false };
+        let jobs = Jobs::new(plan.file.jobs.len());
+        self.write_reports(plan, inputs, &jobs, &end, reporter);
     }
 
     /// `--stats` and `--trace`. A link that made its program does not fail for a report.
@@ -332,6 +362,9 @@ fn made_by_us(setup: &Setup) -> Vec<PathBuf> {
 }
 
 fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {
+    if let (false, Some(guard)) = (given_up.is_empty(), groups.guard()) {
+        guard.end_strays();
+    }
     guard::remove(given_up);
     for folder in setup.scratch.folders() {
         let _ = fs::remove_dir_all(folder);

@@ -17,6 +17,11 @@ use dtlto_bridge::process::{guard, slots, watch};
 use dtlto_bridge::{doctor, report, save, worker};
 
 fn main() -> ExitCode {
+    // The panic has been printed by then, and the guard, which hears no farewell, tidies up.
+    std::panic::catch_unwind(run).unwrap_or_else(|_| code(Exit::Bug))
+}
+
+fn run() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(call) = worker::called(&arguments) {
         return code(worker::work(call));

@@ -85,6 +85,10 @@ pub struct Names {
     pub tool: String,
     /// The link's id.
     pub link: String,
+    /// The bundle that goes to the worker, with that shipping.
+    pub request: String,
+    /// The bundle that comes back.
+    pub response: String,
 }
 
 impl Plan {
@@ -146,7 +150,17 @@ impl Plan {
     }
 
     fn values<'a>(&'a self, job: usize, names: &'a Names) -> JobValues<'a> {
-        JobValues { plan: self, number: job.to_string(), job: &self.file.jobs[job], at: job, names }
+        let option = |index: &str| format!("-fthinlto-index={index}");
+        let own = &self.file.jobs[job];
+        JobValues {
+            naming: self.naming[job],
+            number: job.to_string(),
+            own_index: option(&own.index),
+            index: option(names.index.as_deref().unwrap_or(&own.index)),
+            plan: self,
+            job: own,
+            names,
+        }
     }
 
     /// The command of an attempt under the job's own names, ready to be pasted into a shell.
@@ -157,6 +171,8 @@ impl Plan {
             index: None,
             tool: tool.map_or(String::new(), |tool| tool.as_path().display().to_string()),
             link: "LINK".into(),
+            request: "REQUEST".into(),
+            response: "RESPONSE".into(),
         };
         shell_words::join(self.argv(job, place, &names))
     }
@@ -191,26 +207,24 @@ fn naming(job: &Job) -> Naming {
 
 struct JobValues<'a> {
     plan: &'a Plan,
-    number: String,
     job: &'a Job,
-    at: usize,
+    naming: Naming,
+    number: String,
+    own_index: String,
+    index: String,
     names: &'a Names,
 }
 
 impl JobValues<'_> {
     fn args(&self) -> Vec<&str> {
-        let index = self.names.index.as_deref();
-        let own_index = format!("-fthinlto-index={}", self.job.index);
-        let args = self.job.args.iter().enumerate().map(|(position, arg)| {
-            if self.plan.naming[self.at] == Naming::Fresh(position) {
-                self.names.object.as_str()
-            } else if **arg == own_index {
-                index.unwrap_or(arg)
-            } else {
-                &**arg
-            }
-        });
-        args.collect()
+        let mut args: Vec<&str> = texts(&self.job.args).collect();
+        if let Naming::Fresh(position) = self.naming {
+            args[position] = &self.names.object;
+        }
+        for arg in args.iter_mut().filter(|arg| **arg == self.own_index) {
+            *arg = &self.index;
+        }
+        args
     }
 }
 
@@ -225,6 +239,8 @@ impl Values for JobValues<'_> {
             Scalar::Tool => &self.names.tool,
             Scalar::Job => &self.number,
             Scalar::Link => &self.names.link,
+            Scalar::Request => &self.names.request,
+            Scalar::Response => &self.names.response,
         }
     }
 

@@ -244,12 +244,17 @@ impl<'a> Run<'a> {
         self.rows.used(place)
     }
 
-    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+    /// How long an attempt may take.
+    fn limit(&self, place: Place) -> Option<Duration> {
         let limits = &self.setup.plan.limits;
-        let limit = match place {
+        match place {
             Place::Farm => Some(limits.farm_time),
             Place::Local => limits.local_time,
-        };
+        }
+    }
+
+    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+        let limit = self.limit(place);
         let which = Which { job, place, number: self.jobs.begin(job) };
         let began = Instant::now();
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
@@ -291,7 +296,8 @@ impl<'a> Run<'a> {
         }
         if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
-            report.reason = format!("it took longer than {}", duration(report.took));
+            let limit = self.limit(report.which.place).unwrap_or(report.took);
+            report.reason = format!("it took longer than {}", duration(limit));
         }
         if report.outcome == Outcome::Done {
             self.deliver(&mut report);
@@ -447,10 +453,8 @@ impl<'a> Run<'a> {
             let left = until.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Ended(mut report)) => {
-                    // What came too late is not taken any more.
-                    if report.outcome == Outcome::Done {
-                        report.outcome = Outcome::Cancelled;
-                    }
+                    // Neither what came too late is taken nor what we ended is blamed.
+                    report.outcome = Outcome::Cancelled;
                     self.running.remove(&report.which.job);
                     self.jobs.record(&report);
                 }

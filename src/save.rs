@@ -67,7 +67,9 @@ pub fn save(folder: &Path, plan: &Plan, about: &About<'_>) -> anyhow::Result<Vec
         .map(|(number, job)| moved.job(folder, number, job, &mut notices))
         .collect::<anyhow::Result<_>>()?;
     let common = json!({
-        "linker_output": plan.file.linker_output, "args": [plan.file.compiler], "inputs": [],
+        "linker_output": plan.file.linker_output, "args": [plan.file.compiler],
+        // What a job names itself, beyond primary and index, is an import.
+        "inputs": moved.others.values().collect::<Vec<_>>(),
     });
     let origin = json!({
         "bridge": env!("CARGO_PKG_VERSION"), "link": about.link, "modules": moved.modules,
@@ -139,9 +141,10 @@ impl Moved {
             names.insert(output, format!("out/{number}.{n}.{ending}"));
         }
         let new = |old: &Text| names.get(&**old).cloned().unwrap_or_else(|| old.to_string());
+        let inputs = [&job.primary, &job.index].into_iter().chain(&job.imports);
         Ok(json!({
             "args": job.args.iter().map(|arg| renamed_in(arg, &names)).collect::<Vec<_>>(),
-            "inputs": job.inputs().map(new).collect::<Vec<_>>(),
+            "inputs": inputs.map(new).collect::<Vec<_>>(),
             "outputs": job.outputs().map(new).collect::<Vec<_>>(),
         }))
     }
@@ -174,6 +177,9 @@ pub fn finish(folder: &Path, plan: &Plan, jobs: &Jobs) -> anyhow::Result<()> {
             Some((format!("out/{number}.0.{ending}"), object.blake3.as_str()))
         })
         .collect();
+    if digests.is_empty() {
+        return Ok(());
+    }
     let path = folder.join(OBJECTS);
     fs::write(&path, format!("{:#}\n", json!(digests))).with_context(|| path.display().to_string())
 }

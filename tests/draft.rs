@@ -1,5 +1,5 @@
-//! Job files in the words of an earlier draft, made from a real link, give the objects of that link.
-//! These tests know the two schemas, but not how the bridge reads them.
+//! Job files in the words of an earlier draft, made from a real link, give the objects of that
+//! link. These tests know the two schemas, but not how the bridge reads them.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests start programs, and may panic
 

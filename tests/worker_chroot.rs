@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use dtlto_bridge::bundle::{Answer, Expected, Limits, receive};
 use dtlto_bridge::toolchain::{Options, identify};
-use kit::{Folder, Jobs, Modules, bridge_path, identity, skip, skip_without, tool};
+use kit::{Folder, LinkJobs, Modules, bridge_path, identity, skip, skip_without, tool};
 
 const LIBRARIES: &str = "opt/llvm/lib";
 
@@ -73,7 +73,7 @@ fn a_node_makes_the_same_object() {
 
     let folder = Folder::new();
     Modules::compile(&folder, "", &[]);
-    let jobs = Jobs::of(folder, &["a.o", "b.o", "c.o"], &[]);
+    let jobs = LinkJobs::of(folder, &["a.o", "b.o", "c.o"], &[]);
     let mut prepared = jobs.prepare(0);
     prepared.request.compiler = identity(&tool("clang-22"));
     let request = jobs.folder.path("request");

@@ -13,13 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dtlto_bridge::bundle::Prepared;
-use kit::{Folder, Jobs, Modules, Running, Worker, bridge_path, skip, skip_without};
+use kit::{Folder, LinkJobs, Modules, Running, Worker, bridge_path, skip, skip_without};
 use rustix::process::{Pid, Signal, kill_process};
 
-fn jobs() -> Jobs {
+fn jobs() -> LinkJobs {
     let folder = Folder::new();
     Modules::compile(&folder, "", &[]);
-    Jobs::of(folder, &["a.o", "b.o", "c.o"], &[])
+    LinkJobs::of(folder, &["a.o", "b.o", "c.o"], &[])
 }
 
 /// Waits until `found` is something.

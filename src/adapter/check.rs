@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use super::shape::{self, Raw, RawEnv, RawExit, RawProbe};
 use super::strict::Object;
 use super::template::{Argv, Element, List, Scalar, Template};
-use super::{Env, ExitRule, Manifest, Place, Probe, Source, Tool};
+use super::{Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool};
 
 /// How many problems one error lists.
 const SHOWN: usize = 50;
@@ -67,10 +67,13 @@ impl Checker {
         self.line("summary", Some(&raw.summary));
         self.homepage(raw.homepage.as_deref());
         let tool = raw.tool.and_then(|tool| self.tool(tool));
-        let command = self.command(&raw.command);
+        let command = self.command(&raw.command, raw.shipping);
+        if raw.shipping == Shipping::Bundle && raw.place == Place::Local {
+            self.add("shipping", "nothing needs a bundle to stay here; write direct");
+        }
         let env = self.env(raw.env.0);
         let slots = self.slots(raw.place, raw.slots);
-        let exit = self.exit(raw.place, raw.exit);
+        let exit = self.exit(raw.place, raw.shipping, raw.exit);
         let probes = raw.probes.into_iter().enumerate();
         let probes = probes.map(|(i, probe)| self.probe(i, probe.0)).collect();
         for (i, note) in raw.notes.iter().enumerate() {
@@ -156,7 +159,7 @@ impl Checker {
         }
     }
 
-    fn command(&mut self, command: &[String]) -> Argv {
+    fn command(&mut self, command: &[String], shipping: Shipping) -> Argv {
         let mut argv = Vec::with_capacity(command.len());
         for (i, text) in command.iter().enumerate() {
             let at = format!("command[{i}]");
@@ -175,11 +178,45 @@ impl Checker {
         }
         if command.is_empty() {
             self.add("command", "must name a program");
-        } else if argv.len() == command.len() && !argv.contains(&Element::Splice(List::Args)) {
-            let why = "without it other objects would be made";
-            self.add("command", format_args!("needs the element {{args...}}; {why}"));
+        } else if argv.len() == command.len() {
+            self.shipped(&argv, shipping);
         }
         Argv(argv)
+    }
+
+    /// What a command must name, and what it cannot know, by how files get to the job.
+    fn shipped(&mut self, argv: &[Element], shipping: Shipping) {
+        let scalars: Vec<Scalar> = argv
+            .iter()
+            .filter_map(|element| match element {
+                Element::One(template) => Some(template.scalars()),
+                Element::Splice(_) => None,
+            })
+            .flatten()
+            .collect();
+        let lists = argv.iter().filter(|element| matches!(element, Element::Splice(_))).count();
+        let bundles = [Scalar::Request, Scalar::Response];
+        match shipping {
+            Shipping::Direct => {
+                if !argv.contains(&Element::Splice(List::Args)) {
+                    let why = "without it other objects would be made";
+                    self.add("command", format_args!("needs the element {{args...}}; {why}"));
+                }
+                for scalar in bundles.into_iter().filter(|scalar| scalars.contains(scalar)) {
+                    self.add("command", format_args!("{{{scalar}}} is for the shipping bundle"));
+                }
+            }
+            Shipping::Bundle => {
+                for scalar in bundles.into_iter().filter(|scalar| !scalars.contains(scalar)) {
+                    self.add("command", format_args!("needs {{{scalar}}}, the bundle's file"));
+                }
+                let files = [Scalar::Compiler, Scalar::Primary, Scalar::Index, Scalar::Object];
+                if lists > 0 || files.iter().any(|file| scalars.contains(file)) {
+                    let why = "a bundle holds the job's command and files; leave them out";
+                    self.add("command", why);
+                }
+            }
+        }
     }
 
     /// A text that becomes one value; `None` if it cannot.
@@ -271,7 +308,12 @@ impl Checker {
         known
     }
 
-    fn exit(&mut self, place: Place, raw: Vec<Object<RawExit>>) -> Vec<ExitRule> {
+    fn exit(
+        &mut self,
+        place: Place,
+        shipping: Shipping,
+        raw: Vec<Object<RawExit>>,
+    ) -> Vec<ExitRule> {
         if place == Place::Local && !raw.is_empty() {
             self.add("exit", "only for a farm; here every code but 0 is the compiler's own");
         }
@@ -279,6 +321,9 @@ impl Checker {
         let mut rules = Vec::new();
         for (i, Object(RawExit { codes, means, say })) in raw.into_iter().enumerate() {
             self.line(format_args!("exit[{i}].say"), say.as_deref());
+            if shipping == Shipping::Bundle && means == Meaning::CompilerError {
+                self.add(format_args!("exit[{i}].means"), "the bundle says what the compiler did");
+            }
             let at = format!("exit[{i}].codes");
             match parse_codes(&codes) {
                 Ok(codes) => {

@@ -32,6 +32,8 @@ words! {
     pub enum Shipping {
         /// They are there: the job runs on files that it sees as we do.
         Direct = "direct",
+        /// One file there, one file back, for a worker that unpacks, compiles and packs.
+        Bundle = "bundle",
     }
 }
 
@@ -87,7 +89,8 @@ pub struct Manifest {
 impl Manifest {
     /// What the exit code of a job's command says, with the manifest's words for people; `None` is success.
     ///
-    /// The code 0 is always success, and one that no rule lists is the compiler's own.
+    /// The code 0 is always success. One that no rule lists is the compiler's own; with a bundle, which
+    /// carries the compiler's result, it is the tool's.
     pub fn failure(&self, code: i32) -> Option<(Meaning, Option<&str>)> {
         if code == 0 {
             return None;
@@ -95,7 +98,11 @@ impl Manifest {
         let rule = u8::try_from(code)
             .ok()
             .and_then(|code| self.exit.iter().find(|rule| rule.codes.contains(&code)));
-        Some(rule.map_or((Meaning::CompilerError, None), |rule| (rule.means, rule.say.as_deref())))
+        let unlisted = match self.shipping {
+            Shipping::Direct => Meaning::CompilerError,
+            Shipping::Bundle => Meaning::Unreachable,
+        };
+        Some(rule.map_or((unlisted, None), |rule| (rule.means, rule.say.as_deref())))
     }
 }
 

@@ -193,8 +193,8 @@ mod tests {
             "hand_over: unknown word \"batch\"; known: \"each\""
         );
         assert_eq!(
-            problem(json!({"shipping": "bundle"})),
-            "shipping: unknown word \"bundle\"; known: \"direct\""
+            problem(json!({"shipping": "pigeon"})),
+            "shipping: unknown word \"pigeon\"; known: \"direct\", \"bundle\""
         );
     }
 

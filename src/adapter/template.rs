@@ -23,6 +23,10 @@ words! {
         Job = "job",
         /// The id of the link.
         Link = "link",
+        /// The bundle that goes there.
+        Request = "request",
+        /// The bundle that comes back.
+        Response = "response",
     }
 }
 
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {job}, {link}, {request}, {response}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
                      {outputs...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");

@@ -79,6 +79,11 @@ impl Guard {
         self.send(&told.collect::<Vec<_>>().concat());
     }
 
+    /// Ends what left its process group but not its session, when a link is given up.
+    pub fn end_strays(&self) {
+        kill_marked(&self.mark);
+    }
+
     /// Ends the helper: all is in order.
     pub fn dismiss(&self) {
         self.tell(b'q', b"");
@@ -110,9 +115,7 @@ pub fn serve(mark: &str, told: impl BufRead) {
     }
     for pause in LOOKS {
         std::thread::sleep(pause);
-        for pid in marked(mark) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        kill_marked(mark);
         remove(&paths);
     }
 }
@@ -123,6 +126,12 @@ pub fn remove(paths: &[PathBuf]) {
         if std::fs::remove_file(path).is_err() {
             let _ = std::fs::remove_dir_all(path);
         }
+    }
+}
+
+fn kill_marked(mark: &str) {
+    for pid in marked(mark) {
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

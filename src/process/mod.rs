@@ -16,7 +16,9 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, WaitId, WaitIdOptions, getrlimit, setrlimit,
+};
 
 /// What a program printed beyond this many bytes is left out of the middle.
 const OUTPUT_LIMIT: usize = 16 << 20;
@@ -60,6 +62,20 @@ pub struct Groups {
 struct State {
     closed: bool,
     alive: HashSet<i32>,
+}
+
+/// Makes room for the descriptors of `programs` at once, as far as the hard limit allows; the soft one is
+/// 1,024 on most machines.
+pub fn allow_programs(programs: usize) {
+    const EACH: u64 = 4;
+    const OTHERS: u64 = 64;
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = programs as u64 * EACH + OTHERS;
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        // Where it is not allowed, programs that find no descriptor fail one by one, and say so.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
 }
 
 /// Tells a running program's group to the thread that may have to end it.
@@ -306,6 +322,13 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(5), "{grandchild} lives");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn many_programs_at_once_find_descriptors() {
+        let before = getrlimit(Resource::Nofile).current.unwrap();
+        allow_programs(10);
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap(), before.max(104));
     }
 
     #[test]

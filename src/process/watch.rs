@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,20 +56,20 @@ impl Linker {
         Linker(getppid())
     }
 
-    /// Our parent is still the same.
-    pub fn lives(self) -> bool {
-        getppid() == self.0
+    /// Our parent is still the same, and has not deleted the job file, as LLD does when it gives up.
+    pub fn waits_for(self, job_file: &Path) -> bool {
+        getppid() == self.0 && !matches!(job_file.try_exists(), Ok(false))
     }
 
-    /// Calls `tell` once when the linker has ended, or has deleted the job file, as LLD does when it gives
-    /// up; a wrapper between LLD and us would hide its end.
+    /// Calls `tell` once when the linker has ended or given up. The job file tells it where a wrapper
+    /// between LLD and us hides its end.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn watch(self, job_file: PathBuf, tell: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let watch = move || {
             let parent = self.0.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-            while self.lives() && !matches!(job_file.try_exists(), Ok(false)) {
+            while self.waits_for(&job_file) {
                 let mut watched: Vec<PollFd<'_>> =
                     parent.iter().map(|parent| PollFd::new(parent, PollFlags::IN)).collect();
                 // An interruption is as good as a time-out.

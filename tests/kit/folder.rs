@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes with its test; with `KEEP` in the environment that of a failed test stays, and is named.
+/// A folder that goes with its test. With `KEEP` in the environment that of a failed test stays.
 pub(crate) struct Folder(Option<tempfile::TempDir>);
 
 impl Folder {
@@ -51,7 +51,7 @@ impl Folder {
         String::from_utf8(self.read(name)).unwrap()
     }
 
-    /// All files below `name`, as sorted paths relative to it; folders only where they are empty (`made/`).
+    /// All files below `name`, as sorted paths relative to it; empty folders too, as `made/`.
     pub(crate) fn list(&self, name: impl AsRef<Path>) -> Vec<String> {
         fn walk(root: &Path, at: &Path, found: &mut Vec<String>) {
             let mut entries = fs::read_dir(at).unwrap().peekable();

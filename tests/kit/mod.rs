@@ -8,7 +8,10 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod folder;
+mod jobs;
 mod link;
+mod lld;
+mod processes;
 mod programs;
 mod run;
 mod worker;
@@ -16,10 +19,13 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 pub(crate) use folder::Folder;
+pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
+pub(crate) use lld::Lld;
+pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
-pub(crate) use worker::{Answered, Jobs, Worker, identity};
+pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
 pub(crate) fn bridge() -> Run {

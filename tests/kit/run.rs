@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// A command line in the making.
 pub(crate) struct Run {
@@ -46,6 +46,12 @@ impl Run {
         self
     }
 
+    /// Starts it without any variable.
+    pub(crate) fn env_clear(mut self) -> Self {
+        self.command.env_clear();
+        self
+    }
+
     pub(crate) fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
@@ -63,7 +69,7 @@ impl Run {
         self
     }
 
-    /// Starts it. What it prints goes to files, so that a grandchild that keeps them open holds nobody up.
+    /// Starts it. It prints to files, so that a grandchild that holds them open holds nobody up.
     #[track_caller]
     pub(crate) fn start(mut self) -> Running {
         let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
@@ -105,6 +111,16 @@ impl Running {
     /// The process, which leads a group of the same number.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal to this process alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Sends a signal to all of its group, as a terminal does.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        kill_process_group(self.pid(), signal).unwrap();
     }
 
     /// What it has printed on stderr so far.

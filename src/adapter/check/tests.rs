@@ -116,8 +116,7 @@ fn all_problems_are_told_at_once() {
         "command": ["{compiler}", "{foo}{bar}", "}"],
         "exit": [{"codes": "0", "means": "busy"}],
     })));
-    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, \
-                 {link}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}";
+    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}";
     assert_eq!(
         error.unwrap_err(),
         format!(
@@ -414,4 +413,31 @@ proptest! {
         let text = farm(json!({})).to_string();
         prop_assert!(read_text(&text[..cut.min(text.len() - 1)]).is_err());
     }
+}
+
+#[test]
+fn a_bundle_is_all_that_its_command_knows_of_the_job() {
+    let command = ["{tool}", "{request}", "{response}"];
+    let manifest = good(json!({"shipping": "bundle", "command": command}));
+    assert_eq!(manifest.failure(9), Some((Meaning::Unreachable, None)));
+    let problem = |command: &[&str]| problem(json!({"shipping": "bundle", "command": command}));
+    assert_eq!(problem(&["{tool}", "{request}"]), "command: needs {response}, the bundle's file");
+    assert_eq!(
+        problem(&["{tool}", "{request}", "{response}", "{args...}"]),
+        "command: a bundle holds the job's command and files; leave them out"
+    );
+}
+
+#[test]
+fn bundles_are_for_farms_and_for_their_own_shipping() {
+    assert_eq!(
+        problem(json!({"command": ["{tool}", "{request}", "{args...}"]})),
+        "command: {request} is for the shipping bundle"
+    );
+    let means = json!([{"codes": "1", "means": "compiler error"}]);
+    let command = ["{tool}", "{request}", "{response}"];
+    assert_eq!(
+        problem(json!({"shipping": "bundle", "command": command, "exit": means})),
+        "exit[0].means: the bundle says what the compiler did"
+    );
 }
