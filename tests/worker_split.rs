@@ -22,7 +22,7 @@ fn wrapper() -> String {
 for arg; do
     shift
     case $arg in
-        -mllvm|--thinlto-split-*) ;;
+        -mllvm|-thinlto-split*) ;;
         *) set -- "$@" "$arg" ;;
     esac
     object=$arg
@@ -43,6 +43,8 @@ fn a_compiler_that_merges_partitions_works_when_it_is_locked_in() {
     Modules::compile(&folder, "", &[]);
     let jobs = LinkJobs::of(folder, &["a.o", "b.o", "c.o"], &[]);
     let mut prepared = jobs.prepare(0);
+    let split = ["-mllvm", "-thinlto-split", "-mllvm", "-thinlto-split-partitions=2"];
+    prepared.request.args.splice(0..0, split.map(String::from));
     let worker = Worker::scripted(&wrapper(), "", &mut prepared);
     let object = worker.answer(&mut prepared).done();
     assert_eq!(worker.logged()["locked"], true);
