@@ -147,6 +147,7 @@ pub fn receive<R: Read + Seek>(
     expected: &Expected<'_>,
     limits: &Limits,
 ) -> Result<Received, Fault> {
+    input.rewind().map_err(Fault::here("reading the bundle"))?;
     let header = Header::read(&mut input)?;
     if header.kind == Kind::CannotRead {
         return unread(&header, expected);

@@ -1,4 +1,4 @@
-//! Jobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
+//! LinkJobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use dtlto_bridge::worker::compiler::identity_by_bytes;
 use super::{Folder, Output, Run, bridge_path, link, tool};
 
 /// The jobs of a link that was given up, in a folder of their own.
-pub(crate) struct Jobs {
+pub(crate) struct LinkJobs {
     pub(crate) folder: Folder,
     pub(crate) file: JobFile,
 }
 
-impl Jobs {
+impl LinkJobs {
     /// Links `objects`, absolute paths in `folder`, as far as to the job file. Its arguments get `more`.
     #[track_caller]
-    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> Jobs {
+    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> LinkJobs {
         // The distributor makes nothing, so that the link fails and all is left as it was before the jobs.
         let output = link()
             .args(objects.iter().map(|object| folder.path(object)))
@@ -34,7 +34,7 @@ impl Jobs {
         let name = folder.list("").into_iter().find(|name| name.ends_with(".dist-file.json"));
         let name = name.unwrap_or_else(|| panic!("no job file: {output}"));
         let file = JobFile::read(&folder.path(name)).unwrap();
-        Jobs { folder, file }
+        LinkJobs { folder, file }
     }
 
     /// A job, packed but for what a test changes in it. It wants the compiler that `clang-22` is.
@@ -70,8 +70,17 @@ impl Jobs {
 
 /// What `compiler` is, in the environment that a worker gives it.
 pub(crate) fn identity(compiler: &Path) -> Identity {
+    identified(compiler, false)
+}
+
+/// The same for jobs that have it start `ld.lld`.
+pub(crate) fn identity_with_linker(compiler: &Path) -> Identity {
+    identified(compiler, true)
+}
+
+fn identified(compiler: &Path, with_ld_lld: bool) -> Identity {
     let cache = super::target_dir().join("tmp/identities");
-    let options = Options { cache_folder: Some(&cache), ..Options::default() };
+    let options = Options { cache_folder: Some(&cache), with_ld_lld, ..Options::default() };
     identify(compiler, None, &options).unwrap().identity
 }
 
