@@ -9,6 +9,7 @@ pub mod bitcode;
 pub mod adapter;
 pub mod outcome;
 pub mod process;
+pub mod hosts;
 pub mod plan;
 pub mod inputs;
 pub mod collect;

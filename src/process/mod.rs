@@ -3,6 +3,7 @@
 //! know what the programs are for.
 
 pub mod guard;
+pub mod pool;
 pub mod slots;
 pub mod watch;
 
