@@ -1,5 +1,7 @@
 //! distcc's list of hosts, and a farm of its daemons, with the real distcc. /etc is not touched.
 
+#![allow(clippy::unwrap_used)] // tests may panic
+
 mod kit;
 
 use std::path::Path;
