@@ -46,7 +46,7 @@ fn hosts_are_found_in_the_users_own_file() {
 fn all_forms_of_hosts_are_understood_as_distcc_does() {
     skip_without!("distcc");
     let home = Folder::new();
-    let hosts = "--localslots=3 a b/2:70,lzo,cpp c=3 [::1]:4801/7 @d/2 me@e/3:/usr/bin/distccd,lzo \
+    let hosts = "--localslots=3 a b/2:70,lzo,cpp c/3 [::1]:4801/7 @d/2 me@e/3:/usr/bin/distccd,lzo \
                  f,lzo,auth=x";
     let list = in_list(&home, hosts).unwrap();
     let slots: Vec<_> = list.hosts.iter().map(|host| host.slots).collect();
@@ -90,11 +90,11 @@ fn farm(folder: &Folder, command: &str) -> Run {
         .args(["run", "distcc", "2", "--", "sh", "-c", command])
         .env("FARM_WORKER", folder.path("worker"))
         .env("HOME", folder.path(""))
-        .env("DISTCC_DIR", folder.path(".distcc"))
         .env("DISTCC_FALLBACK", "0")
         .env("DISTCC_SKIP_LOCAL_RETRY", "1")
         .env("DISTCC_IO_TIMEOUT", "20")
         .env_remove("DISTCC_HOSTS")
+        .env_remove("DISTCC_DIR")
         .cwd(folder.path(""))
 }
 

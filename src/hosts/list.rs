@@ -135,13 +135,13 @@ fn tcp(entry: &str) -> anyhow::Result<Parsed> {
             let Some((host, rest)) = inner.split_once(']') else { bail!("a ] is missing") };
             (host, rest)
         }
-        None => split(entry, &['/', ':', ',', '=']),
+        None => split(entry, &['/', ':', ',']),
     };
     ensure!(is_name(host), "it has no proper host name");
     let (before, rest) = limit(rest)?;
     let (port, rest) = match rest.strip_prefix(':') {
         Some(rest) => {
-            let (digits, rest) = split(rest, &['/', ',', '=']);
+            let (digits, rest) = split(rest, &['/', ',']);
             let port = digits.parse().ok().filter(|&port| port != 0);
             let Some(port) = port else { bail!("{digits:?} is no port") };
             (port, rest)
@@ -164,7 +164,7 @@ fn tcp(entry: &str) -> anyhow::Result<Parsed> {
 
 /// `[USER]@HOST[/LIMIT][:COMMAND][OPTIONS]`.
 fn ssh(user: &str, rest: &str) -> anyhow::Result<Parsed> {
-    let (host, rest) = split(rest, &['/', ':', ',', '=']);
+    let (host, rest) = split(rest, &['/', ':', ',']);
     ensure!(is_name(host), "it has no proper host name");
     let (slots, rest) = limit(rest)?;
     let (command, rest) = match rest.strip_prefix(':') {
@@ -189,15 +189,15 @@ fn split<'a>(text: &'a str, ends: &[char]) -> (&'a str, &'a str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
-/// ssh would take a name that begins with a dash for an option.
+/// ssh would take a name that begins with a dash for an option; distcc takes `build1=4` for a name.
 fn is_name(host: &str) -> bool {
-    !host.is_empty() && !host.starts_with('-') && host.len() <= 255
+    !host.is_empty() && !host.starts_with('-') && !host.contains('=') && host.len() <= 255
 }
 
-/// `/N` or `=N`, if there is one.
+/// `/N`, if there is one.
 fn limit(text: &str) -> anyhow::Result<(Option<u32>, &str)> {
-    let Some(rest) = text.strip_prefix(['/', '=']) else { return Ok((None, text)) };
-    let (digits, rest) = split(rest, &[':', ',', '/', '=']);
+    let Some(rest) = text.strip_prefix(['/']) else { return Ok((None, text)) };
+    let (digits, rest) = split(rest, &[':', ',', '/']);
     let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     ensure!(number && digits.bytes().any(|byte| byte != b'0'), "{digits:?} is no LIMIT");
     Ok((Some(digits.parse().unwrap_or(MOST_SLOTS).min(MOST_SLOTS)), rest))
@@ -273,7 +273,6 @@ mod tests {
             ("10.0.0.1:4801/8,lzo", "10.0.0.1:4801/8", "10.0.0.1:4801", 8),
             ("b/2,lzo,cpp", "b:3632/2", "b", 2),
             ("b/2:70", "b:70/2", "b:70", 2),
-            ("b=3", "b:3632/3", "b", 3),
             ("[::1]:4801/3", "[::1]:4801/3", "[::1]:4801", 3),
             ("[fe80::1]", "[fe80::1]:3632/4", "[fe80::1]", 4),
             ("b,lzo,auth=host,cpp", "b:3632/4,auth=host", "b", 4),
@@ -320,6 +319,7 @@ mod tests {
             "a/-1",
             "a/x",
             "a/3xyz",
+            "a=3",
             "a:",
             "a:0",
             "a:99999",
