@@ -18,6 +18,9 @@ pub use crate::process::pool::LOOK;
 /// A link that had to wait for a slot stays out of the line for so long: others look every [`LOOK`].
 const COURTESY: Duration = LOOK.saturating_mul(3);
 
+/// A link that waits asks every [`LOOK`]; one that has not asked for so long wants the host no more.
+const PATIENCE: Duration = LOOK.saturating_mul(4);
+
 /// Slots of a host; given back when dropped.
 #[derive(Debug)]
 pub struct Held {
@@ -29,6 +32,8 @@ struct Line {
     pool: Pool,
     /// We wait for this host, and nobody else may look for a slot of it.
     turn: Option<File>,
+    /// When we last wanted a slot of it.
+    asked: Option<Instant>,
     not_before: Option<Instant>,
 }
 
@@ -50,18 +55,28 @@ impl Locks {
             fs::create_dir_all(&folder).with_context(|| {
                 format!("{}, for the locks of {}, cannot be made", folder.display(), host.name)
             })?;
-            Ok(Line { pool: Pool::new(folder, host.slots as usize), turn: None, not_before: None })
+            Ok(Line {
+                pool: Pool::new(folder, host.slots as usize),
+                turn: None,
+                asked: None,
+                not_before: None,
+            })
         };
         Ok(Locks { lines: hosts.iter().map(line).collect::<anyhow::Result<_>>()? })
     }
 
     /// So many slots of a host, if they are free and no other link waits for them. If not, this link may now
-    /// be the one that waits: ask again after [`LOOK`], or leave the lines.
+    /// be the one that waits: ask again after [`LOOK`], or leave the lines. A host that is not asked for while
+    /// others are is not waited for any more.
     ///
     /// # Errors
     /// The locks cannot be used any more.
     pub fn take(&mut self, now: Instant, host: HostId, slots: u32) -> io::Result<Option<Held>> {
+        for line in &mut self.lines {
+            line.turn.take_if(|_| line.asked.is_none_or(|asked| asked + PATIENCE < now));
+        }
         let line = &mut self.lines[host.0];
+        line.asked = Some(now);
         if line.not_before.is_some_and(|until| now < until) {
             return Ok(None);
         }
@@ -130,6 +145,20 @@ mod tests {
         assert!(b.take(now, HostId(0), 1).unwrap().is_none());
         drop((b, other));
         assert!(a.take(now, HostId(0), 1).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_host_that_is_not_wanted_any_more_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = || Locks::new(folder.path(), &hosts(&[1, 1])).unwrap();
+        let (mut a, mut b, mut c, now) = (link(), link(), link(), Instant::now());
+        let held = [0, 1].map(|n| a.take(now, HostId(n), 1).unwrap().unwrap());
+        assert!(b.take(now, HostId(0), 1).unwrap().is_none());
+        let later = now + PATIENCE * 2;
+        assert!(b.take(later, HostId(1), 1).unwrap().is_none());
+        drop(held);
+        assert!(c.take(later, HostId(1), 1).unwrap().is_none(), "b waits for it");
+        assert!(c.take(later, HostId(0), 1).unwrap().is_some());
     }
 
     #[test]

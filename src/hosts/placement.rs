@@ -123,8 +123,7 @@ impl Host {
 
     /// One that failed gets one attempt at a time until it does well.
     fn has_room(&self, now: Instant, job: &JobNeeds<'_>) -> bool {
-        let slots = if self.faults > 0 { self.used == 0 } else { true };
-        slots
+        (self.faults == 0 || self.used == 0)
             && self.used + self.takes(job) <= self.slots
             && self.rests_until.is_none_or(|until| until <= now)
     }
