@@ -162,6 +162,25 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_was_served_lets_the_next_one_step_into_the_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = || Locks::new(folder.path(), &hosts(&[1])).unwrap();
+        let (mut a, mut b, mut c, now) = (link(), link(), link(), Instant::now());
+        let mut held = a.take(now, HostId(0), 1).unwrap();
+        assert!(b.take(now, HostId(0), 1).unwrap().is_none());
+        assert!(c.take(now, HostId(0), 1).unwrap().is_none(), "b is in the line");
+        drop(held);
+        held = b.take(now, HostId(0), 1).unwrap();
+        assert!(held.is_some());
+        assert!(b.take(now, HostId(0), 1).unwrap().is_none());
+        assert!(c.take(now + LOOK, HostId(0), 1).unwrap().is_none());
+        drop(held);
+        assert!(b.take(now + LOOK, HostId(0), 1).unwrap().is_none(), "c is in the line");
+        assert!(c.take(now + LOOK, HostId(0), 1).unwrap().is_some());
+        assert!(b.take(now + COURTESY, HostId(0), 1).unwrap().is_some());
+    }
+
+    #[test]
     fn six_links_over_three_hosts_never_overbook_and_all_get_their_share() {
         const SLOTS: [u32; 3] = [1, 2, 3];
         let folder = tempfile::tempdir().unwrap();
