@@ -9,6 +9,7 @@ pub mod bitcode;
 pub mod adapter;
 pub mod outcome;
 pub mod process;
+pub mod hosts;
 pub mod toolchain;
 pub mod policy;
 pub mod bundle;

@@ -4,6 +4,7 @@
 
 pub mod confined;
 pub mod guard;
+pub mod pool;
 pub mod slots;
 pub mod watch;
 
