@@ -190,7 +190,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
     let mut known = BTreeMap::<_, BTreeSet<_>>::new();
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("  -") else { continue };
-        let word = rest.trim_start_matches('-').split("  ").next().unwrap();
+        let word = rest.trim_start_matches('-').split("  ").next().unwrap_or_default();
         let (name, kind) = word.split_once("=<").unwrap_or((word, ""));
         known.entry(name.to_owned()).or_default().insert(kind.trim_end_matches('>').to_owned());
     }
