@@ -342,3 +342,31 @@ fn clang_with(compiler: &Path, jobs: &LinkJobs) -> Vec<u8> {
     Run::new(compiler).args(args).cwd(jobs.folder.path("")).go().ok();
     jobs.folder.read(&*job.object)
 }
+
+#[test]
+fn names_that_lead_out_of_the_folder_are_refused_before_anything_is_unpacked() {
+    skip_without!("clang-22", "ld.lld-22");
+    let (jobs, worker) = (modules(&[]), Worker::new(""));
+    let long = "x".repeat(300);
+    let bad =
+        ["/etc/x", "../x", "a/../../x", "a/./b", "a//b", "", ".x", "-o", "a b", "a\0b", &long];
+    for name in bad.into_iter().chain(["out.o", "index", "index/x"]) {
+        for output in [false, true] {
+            let mut prepared = jobs.prepare(0);
+            let request = &mut prepared.request;
+            match output {
+                true => request.outputs.push(name.into()),
+                false => request.files.last_mut().unwrap().name = name.into(),
+            }
+            let path = worker.folder.path("request");
+            if prepared.pack(File::create(&path).unwrap(), &Limits::default()).is_err() {
+                continue;
+            }
+            let output = worker.run([path, worker.folder.path("response")]).go().ok();
+            let answered = worker.read_without_outputs(&prepared, output);
+            let text = reason(&answered.received.response.answer, "refused");
+            assert!(text.contains("names"), "{name:?}: {text}");
+            assert_eq!(worker.left(), [""; 0]);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! LinkJobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
 
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use dtlto_bridge::bundle::{
@@ -78,8 +79,12 @@ pub(crate) fn identity_with_linker(compiler: &Path) -> Identity {
     identified(compiler, true)
 }
 
+fn identities() -> PathBuf {
+    super::target_dir().join("tmp/identities")
+}
+
 fn identified(compiler: &Path, with_ld_lld: bool) -> Identity {
-    let cache = super::target_dir().join("tmp/identities");
+    let cache = identities();
     let options = Options { cache_folder: Some(&cache), with_ld_lld, ..Options::default() };
     identify(compiler, None, &options).unwrap().identity
 }
@@ -104,6 +109,12 @@ impl Worker {
         let settings =
             format!(r#"{{"compilers": [{compilers}], "scratch": {scratch:?}{comma}{more}}}"#);
         folder.write("worker.json", settings);
+        // It need not read the whole compiler anew in each test.
+        let own = format!("scratch/dtlto-worker-{}", rustix::process::geteuid().as_raw());
+        fs::DirBuilder::new().mode(0o700).create(folder.path(&own)).unwrap();
+        for known in fs::read_dir(identities()).into_iter().flatten().flatten() {
+            fs::copy(known.path(), folder.path(&own).join(known.file_name())).unwrap();
+        }
         Worker { folder, compiler: None }
     }
 
@@ -131,9 +142,24 @@ impl Worker {
     /// Reads its response; it never prints.
     #[track_caller]
     pub(crate) fn read(&self, prepared: &Prepared, output: Output) -> Answered {
-        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output}");
         let place = |name: &String| (name.clone(), self.folder.path(format!("got-{name}")));
-        let outputs: Vec<_> = prepared.request.outputs.iter().map(place).collect();
+        self.received(prepared, prepared.request.outputs.iter().map(place).collect(), output)
+    }
+
+    /// Reads a response to a request whose outputs have names that no file can have.
+    #[track_caller]
+    pub(crate) fn read_without_outputs(&self, prepared: &Prepared, output: Output) -> Answered {
+        self.received(prepared, vec![("out.o".into(), self.folder.path("got-out.o"))], output)
+    }
+
+    #[track_caller]
+    fn received(
+        &self,
+        prepared: &Prepared,
+        outputs: Vec<(String, PathBuf)>,
+        output: Output,
+    ) -> Answered {
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output}");
         for (_, path) in &outputs {
             let _ = fs::remove_file(path);
         }
