@@ -62,6 +62,30 @@ fn objects_of_members_of_archives_and_of_fat_objects_are_too() {
 }
 
 #[test]
+fn objects_for_windows_are_too() {
+    skip_without!("clang-22", "lld-link-22");
+    let folder = Folder::new();
+    Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding"]);
+    let jobs = LinkJobs::of_windows(folder, &["a.o", "b.o", "c.o"]);
+    assert_eq!(jobs.file.jobs.len(), 3);
+    assert_identical(&jobs, &Worker::new(""));
+}
+
+#[test]
+fn objects_of_a_real_program_are_too() {
+    skip_without!("clang-22", "ld.lld-22");
+    let folder = Folder::new();
+    let objects = match kit::lua(&folder) {
+        Ok(objects) => objects,
+        Err(why) => skip!("{why}"),
+    };
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let jobs = LinkJobs::of(folder, &objects, &["-lm"]);
+    assert!(jobs.file.jobs.len() >= 25);
+    assert_identical(&jobs, &Worker::new(""));
+}
+
+#[test]
 fn distccd_gets_its_response_in_the_file_that_it_made() {
     skip_without!("clang-22", "ld.lld-22");
     let (jobs, worker) = (modules(&[]), Worker::new(""));

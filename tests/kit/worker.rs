@@ -11,7 +11,7 @@ use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::toolchain::{Identity, Options, identify};
 use dtlto_bridge::worker::compiler::identity_by_bytes;
 
-use super::{Folder, Output, Run, bridge_path, link, tool};
+use super::{Folder, Output, Run, bridge_path, link, lld_link, tool};
 
 /// The jobs of a link that was given up, in a folder of their own.
 pub(crate) struct LinkJobs {
@@ -32,6 +32,27 @@ impl LinkJobs {
             .cwd(folder.path(""))
             .go()
             .code(1);
+        LinkJobs::given_up(folder, &output)
+    }
+
+    /// The same for Windows. Objects get no time stamp.
+    #[track_caller]
+    pub(crate) fn of_windows(folder: Folder, objects: &[&str]) -> LinkJobs {
+        let output = lld_link()
+            .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/lldsavetemps"])
+            .arg("/thinlto-distributor:/bin/true")
+            .arg(format!("/out:{}", folder.path("app.exe").display()))
+            .arg(format!("/thinlto-remote-compiler:{}", tool("clang-22").display()))
+            .arg("/thinlto-remote-compiler-arg:-mno-incremental-linker-compatible")
+            .args(objects.iter().map(|object| folder.path(object)))
+            .cwd(folder.path(""))
+            .go()
+            .code(1);
+        LinkJobs::given_up(folder, &output)
+    }
+
+    #[track_caller]
+    fn given_up(folder: Folder, output: &Output) -> LinkJobs {
         let name = folder.list("").into_iter().find(|name| name.ends_with(".dist-file.json"));
         let name = name.unwrap_or_else(|| panic!("no job file: {output}"));
         let file = JobFile::read(&folder.path(name)).unwrap();
