@@ -115,7 +115,9 @@ fn makes_the_object_and_nothing_else(more: &[String]) {
         let folder = job();
         let before: BTreeSet<_> = folder.list("").into_iter().collect();
         let output = compile(&folder, more, object).go().ok();
-        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("", ""), "{more:?}");
+        // Neighbours in this list may override each other, and clang says so.
+        let quiet = output.stderr.lines().all(|line| line.contains("warning"));
+        assert!(quiet && output.stdout.is_empty(), "{more:?}: {output}");
         let after: BTreeSet<_> = folder.list("").into_iter().collect();
         let new: Vec<_> = after.difference(&before).cloned().collect();
         assert_eq!(new, [object], "{more:?}");
@@ -126,13 +128,15 @@ fn makes_the_object_and_nothing_else(more: &[String]) {
 
 /// What the driver has against `options` for `target`.
 fn complaints(target: &str, options: &[String]) -> Vec<String> {
-    let args = ["-###", "-c", "-x", "ir", "/dev/null", "-fthinlto-index=x", "-o", "q.o"];
+    let args = ["-c", "-x", "ir", "/dev/null", "-fthinlto-index=x", "-o", "q.o"];
     let folder = Folder::new();
     folder.write("prof", "");
-    let output = clang().arg(format!("--target={target}")).args(args).args(options);
+    let output = clang().arg("-###").arg(format!("--target={target}")).args(options).args(args);
     let output = output.cwd(folder.path(""));
     let bad = |line: &&str| {
-        (line.contains("error:") || line.contains("warning:")) && !line.contains("argument unused")
+        (line.contains("error:") || line.contains("warning:"))
+            && !line.contains("argument unused")
+            && !line.contains("Error in reading profile")
     };
     output.go().stderr.lines().filter(bad).map(str::to_owned).collect()
 }
@@ -186,7 +190,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
     let mut known = BTreeMap::<_, BTreeSet<_>>::new();
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("  -") else { continue };
-        let word = rest.trim_start_matches('-').split("  ").next().unwrap();
+        let word = rest.trim_start_matches('-').split("  ").next().unwrap_or_default();
         let (name, kind) = word.split_once("=<").unwrap_or((word, ""));
         known.entry(name.to_owned()).or_default().insert(kind.trim_end_matches('>').to_owned());
     }

@@ -36,7 +36,7 @@ pub const DRIVER: &[Rule] = &[
     (Flag, &["-m[no-]stackrealign", "-m[no-]stack-arg-probe", "-m[no-]omit-leaf-frame-pointer"]),
     (Flag, &["-m[no-]relax", "-m[no-]relax-all", "-m[no-]incremental-linker-compatible"]),
     (Flag, &["-m[no-]retpoline", "-m[no-]retpoline-external-thunk"]),
-    (Flag, &["-m[no-]lvi-hardening", "-m[no-]speculative-load-hardening"]),
+    (Flag, &["-m[no-]speculative-load-hardening"]),
     (Flag, &["-m[no-]tls-direct-seg-refs", "-m[no-]daz-ftz", "-mbranches-within-32B-boundaries"]),
     (Flag, &["-mindirect-branch-cs-prefix", "-m[no-]skip-rax-setup", "-m[no-]global-merge"]),
     (Flag, &["-m[no-]strict-align", "-m[no-]unaligned-access", "-m[no-]outline"]),
