@@ -107,9 +107,11 @@ impl<'a> Job<'a> {
     /// All the steps. `Err` is an answer without a run.
     fn run(&mut self, input: &Input) -> Result<Answer, Answer> {
         self.cleanup.on_signals().map_err(failed("the handlers of signals"))?;
+        // First, for the sake of the log; but who is refused must be known as well.
+        let allowance = self.allowance();
         let incoming = Incoming::open(input).map_err(failed("the request"))?;
         self.nonce = incoming.header().map_err(|fault| self.fault(fault))?.nonce;
-        let allowance = self.allowance()?;
+        let allowance = allowance?;
         let opened = self.open(incoming, &allowance)?;
         let weight = check_arguments(&opened.request)?;
         let chosen = self.choose(&opened.request, &weight, &allowance)?;
