@@ -92,6 +92,10 @@ pub struct Names {
     pub request: String,
     /// The bundle that comes back.
     pub response: String,
+    /// The host that was chosen, as the tool wants it; empty if none is.
+    pub host: String,
+    /// The folder for what the tool keeps.
+    pub private: String,
 }
 
 impl Plan {
@@ -162,6 +166,7 @@ impl Plan {
         JobValues {
             naming: self.naming[job],
             number: job.to_string(),
+            seconds: self.limits.farm_time.as_secs().to_string(),
             own_index: option(&own.index),
             index: option(names.index.as_deref().unwrap_or(&own.index)),
             plan: self,
@@ -180,6 +185,8 @@ impl Plan {
             link: "LINK".into(),
             request: "REQUEST".into(),
             response: "RESPONSE".into(),
+            host: "HOST".into(),
+            private: "PRIVATE".into(),
         };
         shell_words::join(self.argv(job, place, &names))
     }
@@ -217,6 +224,7 @@ struct JobValues<'a> {
     job: &'a Job,
     naming: Naming,
     number: String,
+    seconds: String,
     own_index: String,
     index: String,
     names: &'a Names,
@@ -248,6 +256,9 @@ impl Values for JobValues<'_> {
             Scalar::Link => &self.names.link,
             Scalar::Request => &self.names.request,
             Scalar::Response => &self.names.response,
+            Scalar::Host => &self.names.host,
+            Scalar::Private => &self.names.private,
+            Scalar::Seconds => &self.seconds,
         }
     }
 

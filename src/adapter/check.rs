@@ -9,10 +9,10 @@ use std::path::{self, Path};
 
 use anyhow::anyhow;
 
-use super::shape::{self, Raw, RawEnv, RawExit, RawProbe};
+use super::shape::{self, Raw, RawEnv, RawExit, RawProbe, RawTripwire};
 use super::strict::Object;
 use super::template::{Argv, Element, List, Scalar, Template};
-use super::{Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool};
+use super::{Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool, Tripwire};
 
 /// How many problems one error lists.
 const SHOWN: usize = 50;
@@ -72,7 +72,12 @@ impl Checker {
             self.add("shipping", "nothing needs a bundle to stay here; write direct");
         }
         let env = self.env(raw.env.0);
-        let slots = self.slots(raw.place, raw.slots);
+        let slots = match raw.hosts {
+            None => self.slots(raw.place, raw.slots),
+            Some(_) => self.hosts(raw.place, raw.slots),
+        };
+        self.chosen_host(raw.hosts.is_some(), &command, &env);
+        let tripwire = raw.tripwire.and_then(|Object(raw)| self.tripwire(raw));
         let exit = self.exit(raw.place, raw.shipping, raw.exit);
         let probes = raw.probes.into_iter().enumerate();
         let probes = probes.map(|(i, probe)| self.probe(i, probe.0)).collect();
@@ -95,6 +100,8 @@ impl Checker {
             tool,
             command,
             env,
+            hosts: raw.hosts,
+            tripwire,
             slots,
             exit,
             probes,
@@ -306,6 +313,43 @@ impl Checker {
             _ => {}
         }
         known
+    }
+
+    /// Where hosts are known, so are their slots.
+    fn hosts(&mut self, place: Place, slots: Option<u32>) -> Option<NonZeroU32> {
+        if place == Place::Local {
+            self.add("hosts", "only a farm has them");
+        }
+        if slots.is_some() {
+            self.add("slots", "each host has its own; leave them out");
+        }
+        None
+    }
+
+    /// `{host}` stands where, and only where, the bridge chooses one.
+    fn chosen_host(&mut self, chosen: bool, command: &Argv, env: &Env) {
+        let in_command = command.0.iter().filter_map(|element| match element {
+            Element::One(template) => Some(template),
+            Element::Splice(_) => None,
+        });
+        let mut templates = in_command.chain(env.set.iter().map(|(_, template)| template));
+        let used = templates.any(|template| template.scalars().any(|s| s == Scalar::Host));
+        match (chosen, used) {
+            (true, false) => self.add("hosts", "needs {host} in command or env.set"),
+            (false, true) => self.add("command", "{host} needs the key hosts"),
+            _ => {}
+        }
+    }
+
+    fn tripwire(&mut self, raw: RawTripwire) -> Option<Tripwire> {
+        let RawTripwire { program, code } = raw;
+        if program.is_empty() || program.contains(['/', '\0']) {
+            self.add("tripwire.program", "must be a bare name");
+        }
+        if code == 0 {
+            self.add("tripwire.code", "0 would be a success");
+        }
+        Some(Tripwire { program, code })
     }
 
     fn exit(

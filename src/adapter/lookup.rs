@@ -13,7 +13,10 @@ use super::check::is_name;
 use super::{Manifest, Source};
 
 /// The built-in manifests by name.
-const BUILT_IN: &[(&str, &str)] = &[("local", include_str!("../../adapters/local.json"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("distcc", include_str!("../../adapters/distcc.json")),
+    ("local", include_str!("../../adapters/local.json")),
+];
 
 /// The most bytes that a manifest's file may have.
 const MAX_BYTES: u64 = 1 << 20;
@@ -243,7 +246,7 @@ mod tests {
                 "no adapter is called {name:?}; known: local, mine; a file needs a slash or .json at its end"
             )
         };
-        for name in ["distcc", "", "..", "Local", "mine\n"] {
+        for name in ["farmer", "", "..", "Local", "mine\n"] {
             assert_eq!(error(name, Some(user.path())), expected(name));
         }
         let none = user.path().join("none");

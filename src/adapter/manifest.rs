@@ -38,6 +38,14 @@ words! {
 }
 
 words! {
+    /// How the hosts of a farm are known, where the bridge chooses the host of each job itself.
+    pub enum HostList {
+        /// By distcc's client: `distcc --show-hosts`.
+        Distcc = "distcc",
+    }
+}
+
+words! {
     /// What an exit code other than 0 says.
     pub enum Meaning {
         /// The compiler ran and failed; it would fail everywhere.
@@ -74,7 +82,12 @@ pub struct Manifest {
     pub command: Argv,
     /// What is changed in the environment of a command.
     pub env: Env,
-    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm.
+    /// How the hosts are known, if the bridge places jobs itself.
+    pub hosts: Option<HostList>,
+    /// What shows that the tool has started a job on this machine.
+    pub tripwire: Option<Tripwire>,
+    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm whose hosts
+    /// are not known.
     pub slots: Option<NonZeroU32>,
     /// What exit codes mean; see [`Manifest::failure`].
     pub exit: Vec<ExitRule>,
@@ -123,6 +136,16 @@ impl Tool {
             Tool::At(path) => path,
         }
     }
+}
+
+/// A program of this name stands first on the tool's `PATH` and does nothing but exit with this code: where
+/// the tool would run a job on this machine, it runs that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tripwire {
+    /// The name by which the tool would find its compiler here.
+    pub program: String,
+    /// A code that nothing else exits with.
+    pub code: u8,
 }
 
 /// What is changed in the environment of a command.

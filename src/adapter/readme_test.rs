@@ -30,7 +30,10 @@ fn keys(manifest: &serde_json::Value) -> Vec<String> {
 fn the_readme_lists_exactly_the_keys_that_are_read() {
     let wrong = json!({"?": 0});
     let mut known = BTreeSet::new();
-    known.extend(keys(&json!({"env": wrong})).iter().map(|key| format!("env.{key}")));
+    for object in ["env", "tripwire"] {
+        let inner = keys(&json!({ object: wrong }));
+        known.extend(inner.iter().map(|key| format!("{object}.{key}")));
+    }
     for list in ["exit", "probes"] {
         known.extend(keys(&json!({ list: [wrong] })).iter().map(|key| format!("{list}[].{key}")));
     }

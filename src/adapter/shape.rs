@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::strict::{Members, Object};
-use super::{HandOver, Meaning, Place, Shipping};
+use super::{HandOver, HostList, Meaning, Place, Shipping};
 
 /// The version of the format that this program reads.
 const SCHEMA: u64 = 1;
@@ -29,6 +29,8 @@ pub(super) struct Raw {
     pub(super) command: Vec<String>,
     #[serde(default)]
     pub(super) env: Object<RawEnv>,
+    pub(super) hosts: Option<HostList>,
+    pub(super) tripwire: Option<Object<RawTripwire>>,
     pub(super) slots: Option<u32>,
     #[serde(default)]
     pub(super) exit: Vec<Object<RawExit>>,
@@ -45,6 +47,13 @@ pub(super) struct RawEnv {
     pub(super) set: Members,
     #[serde(default)]
     pub(super) unset: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTripwire {
+    pub(super) program: String,
+    pub(super) code: u8,
 }
 
 #[derive(Deserialize)]

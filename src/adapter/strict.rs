@@ -75,4 +75,10 @@ macro_rules! deserialize_words {
     )+};
 }
 
-deserialize_words!(super::Place, super::HandOver, super::Shipping, super::Meaning);
+deserialize_words!(
+    super::Place,
+    super::HandOver,
+    super::Shipping,
+    super::HostList,
+    super::Meaning
+);

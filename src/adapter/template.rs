@@ -27,6 +27,12 @@ words! {
         Request = "request",
         /// The bundle that comes back.
         Response = "response",
+        /// The host that the bridge has chosen, as the tool wants it.
+        Host = "host",
+        /// A folder of the link's own, for what the tool keeps while it runs.
+        Private = "private",
+        /// Seconds that an attempt may take.
+        Seconds = "seconds",
     }
 }
 
@@ -266,7 +272,7 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
                      {outputs...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");
