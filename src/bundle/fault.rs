@@ -160,7 +160,7 @@ impl std::error::Error for Fault {}
 /// Why a bundle was not made.
 #[derive(Debug)]
 pub enum NotPacked {
-    /// The job must run here; the text says why.
+    /// The job must run here; the text says why, as a clause.
     StaysHere(String),
     /// No space is left for it: with fewer in flight there may be.
     NoSpace(String),
