@@ -15,6 +15,8 @@ use anyhow::Context;
 use crate::adapter::{Meaning, Place};
 use crate::cli;
 use crate::collect::{self, Scratch};
+use crate::hosts::list::Host;
+use crate::hosts::placement::HostId;
 use crate::inputs::{self, Inputs};
 use crate::jobfile::Text;
 use crate::outcome::Outcome;
@@ -40,6 +42,12 @@ pub struct Setup {
     pub link: String,
     /// What the bundles of the link share, if its adapter ships any.
     pub parcels: Option<Parcels>,
+    /// A folder for what the adapter's tool keeps while it runs; absolute.
+    pub private: String,
+    /// `PATH` of the adapter's tool, if that is not ours.
+    pub path: Option<String>,
+    /// The farm's hosts, where the bridge chooses among them.
+    pub hosts: Vec<Host>,
     /// Digests of the outputs are wanted.
     pub digests: bool,
 }
@@ -51,6 +59,8 @@ pub struct Which {
     pub job: usize,
     /// Where it is made.
     pub place: Place,
+    /// By which of the hosts, where the bridge chooses.
+    pub host: Option<HostId>,
     /// Counts the attempts at this job, from 1.
     pub number: usize,
 }
@@ -85,6 +95,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// The report of a job that no host is left for.
+    pub fn no_host(job: usize) -> Self {
+        let which = Which { job, place: Place::Farm, host: None, number: 0 };
+        let reason = "no host is left for it".to_owned();
+        Report { outcome: Outcome::FarmUnfit, ..Report::not_started(which, Instant::now(), reason) }
+    }
+
     /// The report of an attempt for which not even a thread could be had.
     pub fn not_started(which: Which, began: Instant, reason: String) -> Self {
         Report {
@@ -200,16 +217,21 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
         index,
         tool: setup.tool.clone(),
         link: setup.link.clone(),
+        host: String::new(),
+        private: setup.private.clone(),
         request: format!("{object}.request"),
         response: format!("{object}.response"),
     };
-    command(setup, which, &names)
+    client(setup, which.job, which.place, &names)
 }
 
 /// The adapter's command.
-fn command(setup: &Setup, which: Which, names: &Names) -> anyhow::Result<Command> {
+///
+/// # Errors
+/// Its program cannot be found.
+pub fn client(setup: &Setup, job: usize, place: Place, names: &Names) -> anyhow::Result<Command> {
     let plan = &setup.plan;
-    let mut argv = plan.argv(which.job, which.place, names).into_iter();
+    let mut argv = plan.argv(job, place, names).into_iter();
     let first = argv.next().context("the adapter's command is empty")?;
     let program = if *first == *plan.file.compiler {
         setup.compiler.clone()
@@ -218,7 +240,10 @@ fn command(setup: &Setup, which: Which, names: &Names) -> anyhow::Result<Command
     } else {
         cli::find_program(&first)?
     };
-    let (set, unset) = plan.env(which.job, which.place, names);
+    let (mut set, unset) = plan.env(job, place, names);
+    if let (Place::Farm, Some(path)) = (place, &setup.path) {
+        set.push(("PATH".into(), path.clone()));
+    }
     Ok(Command { program, args: argv.collect(), set, unset, ..Command::default() })
 }
 
@@ -240,6 +265,14 @@ fn failed(setup: &Setup, place: Place, status: ExitStatus) -> (Outcome, String) 
     let manifest = setup.plan.manifest(place);
     if place == Place::Local {
         return (Outcome::CompilerError, format!("the compiler {how}"));
+    }
+    if let Some(tripwire) = &manifest.tripwire
+        && status.code() == Some(tripwire.code.into())
+    {
+        return (
+            Outcome::ToolLocal,
+            format!("{} would have run it on this machine", manifest.name),
+        );
     }
     let Some(code) = status.code() else {
         return (Outcome::FarmFault, format!("the client {how}"));

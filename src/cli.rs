@@ -215,6 +215,8 @@ pub struct Environment {
     pub shown: BTreeMap<String, Option<String>>,
     /// Variables that look like options but are none.
     pub unknown: Vec<String>,
+    /// `PATH`.
+    pub path: Option<String>,
     /// What the user is called.
     pub user: Option<String>,
     /// The folder for what can be made again, if the user has a home.
@@ -279,6 +281,7 @@ impl Environment {
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").is_none_or(|term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
+            path: text("PATH"),
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),
             toolchain,

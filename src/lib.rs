@@ -19,6 +19,7 @@ pub mod inputs;
 pub mod collect;
 pub mod report;
 pub mod attempt;
+pub mod fleet;
 pub mod run;
 pub mod save;
 pub mod link;

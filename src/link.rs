@@ -6,6 +6,7 @@ mod summary;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -14,12 +15,14 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, Place, Shipping};
+use crate::adapter::{self, HostList, Place, Shipping};
 use crate::attempt::Setup;
 use crate::bundle::About;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
+use crate::fleet::{self, Fleet};
+use crate::hosts::list::Host;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
@@ -173,10 +176,19 @@ impl Link<'_> {
                 return Err(failure);
             }
         };
-        let (parcels, nothing_travels) = match self.parcels(&plan, &compiler) {
-            Ok(parcels) => (parcels, None),
-            Err(why) => (None, Some(why)),
+        let mut no_farm = tool.clone().err();
+        let parcels = self.parcels(&plan, &compiler).unwrap_or_else(|why| {
+            no_farm.get_or_insert(why);
+            None
+        });
+        let known = match (&no_farm, &tool, plan.adapter.hosts) {
+            (None, Ok(tool), Some(kind)) => self.hosts(kind, tool),
+            _ => Ok(Vec::new()),
         };
+        let hosts = known.unwrap_or_else(|error| {
+            no_farm = Some(format!("{error:#}"));
+            Vec::new()
+        });
         let options = &self.request.options;
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
@@ -187,11 +199,39 @@ impl Link<'_> {
             link: self.id.clone(),
             compiler,
             inputs,
+            private: scratch.private().unwrap_or_default().display().to_string(),
+            path: None,
+            hosts,
             scratch,
             plan,
             parcels,
         };
-        self.run(Arc::new(setup), tool.err().or(nothing_travels), server, reporter)
+        let setup = Arc::new(self.with_path(setup));
+        self.run(setup, no_farm, server, reporter)
+    }
+
+    /// The hosts that the adapter's tool knows, but for those that an override forbids.
+    fn hosts(&self, kind: HostList, tool: &str) -> anyhow::Result<Vec<Host>> {
+        let list = fleet::probe::hosts(kind, tool, &Groups::new(None))?;
+        fleet::probe::usable(list, &self.request.options.never_hosts)
+    }
+
+    /// The tripwire comes first on the tool's `PATH`.
+    fn with_path(&self, mut setup: Setup) -> Setup {
+        if setup.plan.adapter.tripwire.is_some() {
+            let path = self.request.environment.path.as_deref().unwrap_or("/usr/bin:/bin");
+            setup.path = Some(format!("{}:{path}", setup.private));
+        }
+        setup
+    }
+
+    /// What the bridge knows of the farm's hosts, where it chooses among them.
+    fn fleet(&self, setup: &Setup) -> Result<Option<Fleet>, String> {
+        let Some(parcels) = setup.parcels.as_ref().filter(|_| !setup.hosts.is_empty()) else {
+            return Ok(None);
+        };
+        let cache = self.request.environment.cache.as_deref();
+        Fleet::new(setup.hosts.clone(), parcels.compiler(), cache, Instant::now()).map(Some)
     }
 
     /// What bundles share, if the adapter ships any; the error says why no job can travel.
@@ -249,7 +289,9 @@ impl Link<'_> {
             guard.remove_if_killed(&ours);
         }
         let channel = channel();
-        let ready = setup.scratch.make().and_then(|()| self.listen(&channel.0));
+        let ready = (setup.scratch.make())
+            .and_then(|()| prepare_tool(&setup))
+            .and_then(|()| self.listen(&channel.0));
         if let Err(error) = ready {
             tidy(&setup, &groups, &[]);
             let failure = Failure::new(Exit::JobFile, error);
@@ -258,10 +300,13 @@ impl Link<'_> {
         }
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
+        let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
         let trace = self.trace.as_mut();
         let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
-        if let Some(reason) = no_farm {
-            run.without_farm(&reason);
+        match fleet {
+            Ok(Some(fleet)) => run.with_fleet(fleet),
+            Ok(None) => {}
+            Err(reason) => run.without_farm(&reason),
         }
         let (mut end, jobs) = run.run();
         // A job may have failed just because LLD, giving up, removed its index.
@@ -368,6 +413,23 @@ impl Link<'_> {
             tell(file::write(&file::target(asked, &own_name), &trace.finish()), reporter);
         }
     }
+}
+
+/// Makes the folder for the adapter's tool, and the tripwire in it.
+fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
+    if setup.plan.place() == Place::Local {
+        return Ok(());
+    }
+    let folder = Path::new(&setup.private);
+    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    if let Some(tripwire) = &setup.plan.adapter.tripwire {
+        let path = folder.join(&tripwire.program);
+        let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);
+        let made = fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+        made.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {

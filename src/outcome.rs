@@ -18,6 +18,12 @@ pub enum Outcome {
     Missing,
     /// The farm, not the job, is at fault, and another attempt may go better.
     FarmFault,
+    /// The host has no room at the moment.
+    #[serde(rename = "farm_fault")]
+    FarmBusy,
+    /// The farm's tool wanted to run it on this machine, by itself.
+    #[serde(rename = "farm_fault")]
+    ToolLocal,
     /// The farm cannot do this job.
     #[serde(rename = "farm_fault")]
     FarmUnfit,
@@ -67,7 +73,7 @@ pub fn next(outcome: Outcome, place: Place, retries: u32, fallback: Fallback) ->
         (O::Cancelled, _) => Next::Stop,
         (O::Refused, _) => Next::Fail,
         (_, Place::Local) => Next::Fail,
-        (O::FarmFault | O::Missing, Place::Farm) if retries > 0 => Next::Retry,
+        (O::FarmFault | O::FarmBusy | O::Missing, Place::Farm) if retries > 0 => Next::Retry,
         // Home confirms it: a farm's compiler can fail where ours would not. `never` forbids even that.
         (O::CompilerError, Place::Farm) if fallback == Fallback::Never => Next::Fail,
         (_, Place::Farm) => home,
@@ -82,11 +88,13 @@ mod tests {
 
     /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
     /// `--fallback never`; then on this machine.
-    const TABLE: [(Outcome, [Next; 4]); 11] = [
+    const TABLE: [(Outcome, [Next; 4]); 13] = [
         (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
         (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
         (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmFault, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::FarmBusy, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::ToolLocal, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::StaysHere, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmDown, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    About, Answer, Expected, Library, Limits, Names, Nonce, NotPacked, Received, prepare, receive,
+    About, Answer, Expected, Library, Limits, Names, Nonce, NotPacked, Received, prepare, probe,
+    receive,
 };
+use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
 use crate::outcome::Outcome;
 use crate::policy::{self, Named};
@@ -27,6 +29,16 @@ pub enum Travel {
     May(u32),
     /// It stays here, for this reason.
     Stays(String),
+}
+
+impl Travel {
+    /// The slots of a host that the job takes; none if it stays.
+    pub fn slots(&self) -> u32 {
+        match self {
+            Travel::May(slots) => *slots,
+            Travel::Stays(_) => 0,
+        }
+    }
 }
 
 /// Whether `job` may travel, by its arguments alone.
@@ -50,6 +62,13 @@ fn own_args(job: &Job) -> &[Text] {
     }
 }
 
+/// The arguments by which clang finds its config files.
+fn about_target(file: &JobFile) -> Vec<String> {
+    let args = file.jobs.first().map_or(&[][..], own_args);
+    let about = |arg: &&Text| arg.starts_with("--target=") || &***arg == "--no-default-config";
+    args.iter().filter(about).map(|arg| arg.to_string()).collect()
+}
+
 /// What a link's bundles share.
 #[derive(Debug)]
 pub struct Parcels {
@@ -57,6 +76,7 @@ pub struct Parcels {
     names: Names,
     library: Library,
     about: About,
+    about_target: Vec<String>,
     limits: Limits,
     codeview: Mutex<HashMap<Text, bool>>,
 }
@@ -94,12 +114,18 @@ impl Parcels {
     pub fn new(file: &JobFile, toolchain: Toolchain, about: About) -> Self {
         Parcels {
             names: Names::new(&file.jobs),
+            about_target: about_target(file),
             toolchain,
             library: Library::default(),
             about,
             limits: Limits::default(),
             codeview: Mutex::default(),
         }
+    }
+
+    /// The digest of the compiler that hosts must have.
+    pub fn compiler(&self) -> &str {
+        &self.about.compiler.code
     }
 
     /// Packs `job` into the file `to`.
@@ -121,6 +147,34 @@ impl Parcels {
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         let request = prepared.request;
         Ok(Packed { nonce: request.nonce, length, outputs: request.outputs })
+    }
+
+    /// Packs a question into the file `to`: would the host do jobs of this link?
+    ///
+    /// # Errors
+    /// See [`NotPacked`].
+    pub fn pack_probe(&self, to: &Path) -> Result<Nonce, NotPacked> {
+        let mut prepared = probe(&self.about, self.about_target.clone());
+        let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
+        prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
+        Ok(prepared.request.nonce)
+    }
+
+    /// Reads the answer to a question.
+    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> host_probe::Answer {
+        let expected = Expected { nonce, link: &self.about.link, outputs: &[] };
+        let Ok(file) = File::open(from) else { return host_probe::Answer::None };
+        match receive(file, &expected, &self.limits) {
+            Err(_) => host_probe::Answer::None,
+            Ok(Received { response, .. }) => match response.answer {
+                Answer::Ran { code: Some(0), .. } => host_probe::Answer::Good,
+                Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
+                    host_probe::Answer::OtherClang(reason)
+                }
+                Answer::Refused { reason } => host_probe::Answer::Refused(reason),
+                other => host_probe::Answer::Refused(other.to_string()),
+            },
+        }
     }
 
     /// Any module that may become part of the object counts.
@@ -207,7 +261,7 @@ impl Answered {
             Answer::MissingPieces { pieces } => {
                 (Outcome::FarmFault, format!("{host} lacks {} pieces", pieces.len()))
             }
-            Answer::Busy { reason } => (Outcome::FarmFault, format!("{host} is busy: {reason}")),
+            Answer::Busy { reason } => (Outcome::FarmBusy, format!("{host} is busy: {reason}")),
             Answer::Unfit { reason } => (Outcome::FarmFault, format!("{host} is unfit: {reason}")),
             Answer::TimedOut => (Outcome::TimedOut, format!("it took too long on {host}")),
             Answer::Failed { reason } => {

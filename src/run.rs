@@ -2,6 +2,7 @@
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
 mod farm;
+mod fleet;
 mod give_up;
 mod jobs;
 mod queue;
@@ -18,6 +19,9 @@ use crate::adapter::Place;
 use crate::attempt::{Report, Setup, Which};
 use crate::collect;
 use crate::exit::Exit;
+use crate::fleet::Fleet;
+use crate::hosts::placement::HostId;
+use crate::hosts::probe::Verdict;
 use crate::outcome::{Next, Outcome, next};
 use crate::process::Groups;
 use crate::process::slots::{Slot, Slots};
@@ -43,6 +47,12 @@ pub enum Message {
     Signal(i32),
     /// The linker is gone.
     LinkerGone,
+    /// A probe of a host was started.
+    Probing(HostId, Pid),
+    /// A host was probed.
+    Probed(HostId, Verdict),
+    /// A look at the host of a job: it answers, or not.
+    Looked(usize, bool),
     /// A thread panicked.
     Bug,
 }
@@ -67,6 +77,8 @@ struct Running {
     pid: Option<Pid>,
     deadline: Option<Instant>,
     timed_out: bool,
+    /// Its host does not answer any more.
+    lost: bool,
 }
 
 /// The state of a run.
@@ -93,6 +105,9 @@ pub struct Run<'a> {
     farm_most: usize,
     local_most: usize,
     faults_in_a_row: usize,
+    fleet: Option<Fleet>,
+    probes: HashMap<HostId, Pid>,
+    ask_fleet: Option<Instant>,
     failed_for: Option<Exit>,
     /// Jobs that came home before they were sent, by reason.
     stayed: BTreeMap<String, usize>,
@@ -137,6 +152,9 @@ impl<'a> Run<'a> {
             farm_most: plan.limits.farm_jobs,
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
+            fleet: None,
+            probes: HashMap::new(),
+            ask_fleet: None,
             failed_for: None,
             stayed: BTreeMap::new(),
             setup,
@@ -162,9 +180,13 @@ impl<'a> Run<'a> {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             self.enforce_deadlines();
+            self.watch_hosts();
             self.show_progress();
         };
         self.tell_who_stayed();
+        if let Some(fleet) = &self.fleet {
+            fleet.remember_speeds();
+        }
         (end, self.jobs)
     }
 
@@ -193,6 +215,9 @@ impl<'a> Run<'a> {
                     Slot::unshared()
                 }));
             }
+            Message::Probing(host, pid) => drop(self.probes.insert(host, pid)),
+            Message::Probed(host, verdict) => self.probed(host, verdict),
+            Message::Looked(job, answers) => self.looked(job, answers),
             Message::Signal(_) | Message::LinkerGone | Message::Bug => {}
         }
     }
@@ -201,7 +226,15 @@ impl<'a> Run<'a> {
     fn patience(&self) -> Duration {
         let now = Instant::now();
         let deadlines = self.running.values().filter_map(|running| running.deadline);
-        let next = deadlines.chain(self.paused.iter().map(|(until, _)| *until)).min();
+        let fleet = self.fleet.as_ref();
+        let looks = fleet.and_then(Fleet::next_look).into_iter();
+        let probes = fleet.and_then(Fleet::probed_by).into_iter();
+        let next = deadlines
+            .chain(self.paused.iter().map(|(until, _)| *until))
+            .chain(looks)
+            .chain(probes)
+            .chain(self.ask_fleet)
+            .min();
         let due = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
         due.min(self.reporter.next_update()).max(Duration::from_millis(1))
     }
@@ -217,7 +250,10 @@ impl<'a> Run<'a> {
             // Somebody who waits comes first; else it is used again without a detour.
             if self.slots.wanted(&slot) { self.slots.give_back(slot) } else { self.idle.push(slot) }
         }
-        if running.timed_out && report.outcome != Outcome::Done {
+        if running.lost && report.outcome != Outcome::Done {
+            report.outcome = Outcome::FarmFault;
+            report.reason = "its host does not answer any more".into();
+        } else if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
             let limit = self.limit(report.which.place).unwrap_or(report.took);
             report.reason = format!("it took longer than {}", duration(limit));

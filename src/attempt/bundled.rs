@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::{Report, RunCommand, Setup, Verdict, command, failed, judge, refused};
+use super::{Report, RunCommand, Setup, Verdict, client, failed, judge, refused};
 use crate::bundle::NotPacked;
 use crate::collect;
 use crate::outcome::Outcome;
@@ -22,6 +22,7 @@ pub(super) fn tried(
 ) -> Verdict {
     let which = report.which;
     let job = &setup.plan.file.jobs[which.job];
+    report.host = which.host.map(|id| setup.hosts[id.0].name.clone());
     let bundles = match prepare(setup, report) {
         Ok(bundles) => bundles,
         Err(error) => return refused(error),
@@ -47,7 +48,9 @@ pub(super) fn tried(
     let Answered { outcome, reason, printed, host, worker, length } =
         parcels.open(&bundles.response, &packed, &places);
     report.received = length;
-    (report.host, report.worker, report.printed) = (host, worker, printed);
+    (report.worker, report.printed) = (worker, printed);
+    // Where we chose the host, it is known by the name that we chose it by.
+    report.host = report.host.take().or(host);
     if outcome != Outcome::Done {
         return (outcome, reason);
     }
@@ -89,15 +92,18 @@ impl Bundles {
         let text = |path: &Path| {
             path.to_str().map(str::to_owned).with_context(|| format!("{path:?} is not UTF-8"))
         };
+        let host = report.which.host.map(|id| &setup.hosts[id.0]);
         let names = Names {
             object: String::new(),
             index: None,
             tool: setup.tool.clone(),
             link: setup.link.clone(),
+            host: host.map_or(String::new(), |host| host.spec.clone()),
+            private: setup.private.clone(),
             request: text(&self.request)?,
             response: text(&self.response)?,
         };
-        command(setup, report.which, &names)
+        client(setup, report.which.job, report.which.place, &names)
     }
 }
 

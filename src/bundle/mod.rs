@@ -27,7 +27,7 @@ pub use header::{Header, Kind};
 pub use hex::{Digest, Hex, Nonce};
 pub use library::{Content, Library};
 pub use names::Names;
-pub use prepare::{About, Prepared, prepare};
+pub use prepare::{About, Prepared, prepare, probe};
 pub use request::{Opened, open};
 pub use response::{Expected, Received, answer, cannot_read, receive};
 
@@ -106,6 +106,13 @@ pub struct Request {
     /// Links of this user that are under way.
     #[serde(default)]
     pub in_flight: Vec<String>,
+}
+
+impl Request {
+    /// It asks only whether a host would do jobs like those of its link: there is nothing to read or make.
+    pub fn is_probe(&self) -> bool {
+        self.files.is_empty() && self.outputs.is_empty()
+    }
 }
 
 /// A file that a job reads: its pieces, one after the other.

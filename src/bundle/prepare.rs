@@ -110,6 +110,29 @@ pub fn prepare(
     Ok(Prepared { request, sources })
 }
 
+/// Prepares a request that asks only whether a host would do jobs like those of its link; of `args` the target
+/// and the like decide about config files.
+pub fn probe(about: &About, args: Vec<String>) -> Prepared {
+    let About { link, user, host, compiler, time_limit_s, in_flight } = about.clone();
+    let request = Request {
+        nonce: Nonce::NONE,
+        bridge: env!("CARGO_PKG_VERSION").to_owned(),
+        link,
+        user,
+        host,
+        job: 0,
+        module: String::new(),
+        args,
+        files: Vec::new(),
+        outputs: Vec::new(),
+        compiler,
+        time_limit_s,
+        weight: 1,
+        in_flight,
+    };
+    Prepared { request, sources: Vec::new() }
+}
+
 /// The index with the new names. LLD up to 22 damages hashes too, where a name is not ASCII near its end,
 /// and that does not always show in the name: there the true hash is put in.
 fn renamed(

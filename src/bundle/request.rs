@@ -46,7 +46,7 @@ pub fn open<R: Read + Seek>(mut input: R, limits: &Limits) -> Result<Opened<R>, 
 }
 
 fn check(request: &Request, limits: &Limits, packed: u64) -> Result<(), Fault> {
-    if request.outputs.is_empty() {
+    if request.outputs.is_empty() && !request.is_probe() {
         return Err(Fault::Manifest("there is no output".to_owned()));
     }
     if request.files.len() > FILES_LIMIT {

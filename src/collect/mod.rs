@@ -61,6 +61,15 @@ impl Scratch {
         self.folders.values().map(PathBuf::as_path)
     }
 
+    /// The folder for what an adapter's tool keeps while it runs; absolute.
+    ///
+    /// # Errors
+    /// The current folder has no name.
+    pub fn private(&self) -> io::Result<PathBuf> {
+        let first = self.folders.values().next().cloned().unwrap_or_default();
+        std::path::absolute(first.join("tool"))
+    }
+
     /// A name for this attempt at `output`, with the same ending.
     pub fn fresh(&self, output: &str, job: usize, attempt: usize) -> String {
         let end = output.len() - Path::new(output).file_name().map_or(0, |name| name.len());

@@ -56,6 +56,11 @@ impl Pulse {
         self.next
     }
 
+    /// A look is under way; another one is not due before this has a result.
+    pub fn put_off(&mut self, now: Instant) {
+        self.next = now + EVERY;
+    }
+
     /// Takes the result of a look; `true`: the host is lost.
     pub fn looked(&mut self, now: Instant, answers: bool) -> bool {
         self.next = now + EVERY;

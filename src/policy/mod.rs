@@ -68,6 +68,11 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// That of a job without any demands.
+    pub fn single() -> Self {
+        Weight { slots: 1, needs_ld_lld: false, shows_names: false }
+    }
+
     /// How many slots of a host the job takes: 1, or the partitions of split codegen, at most 16.
     pub fn slots(&self) -> u32 {
         self.slots

@@ -60,10 +60,19 @@ impl Run<'_> {
 
     /// A farm that only fails is not asked again in this link.
     pub(super) fn weigh_farm(&mut self, report: &Report) {
+        if self.fleet.is_some() {
+            self.weigh_host(report);
+            return;
+        }
         match report.outcome {
             Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
             Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
-            Outcome::FarmFault | Outcome::FarmUnfit | Outcome::Missing | Outcome::TimedOut => {
+            Outcome::FarmFault
+            | Outcome::FarmBusy
+            | Outcome::FarmUnfit
+            | Outcome::ToolLocal
+            | Outcome::Missing
+            | Outcome::TimedOut => {
                 self.faults_in_a_row += 1;
                 if self.faults_in_a_row >= FAULTS_IN_A_ROW {
                     self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
@@ -73,7 +82,7 @@ impl Run<'_> {
         }
     }
 
-    fn farm_is_down(&mut self, reason: &str) {
+    pub(super) fn farm_is_down(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.farm_works, false) {
             return;
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Message, Run, Running};
 use crate::adapter::Place;
 use crate::attempt::{Report, Which, attempt};
-use crate::parcel::Travel;
+use crate::hosts::placement::HostId;
 use crate::process::slots::Slot;
 
 /// The stack of a thread that waits for a command.
@@ -22,9 +22,12 @@ impl Run<'_> {
         let now = Instant::now();
         let due = self.paused.extract_if(.., |(until, _)| *until <= now);
         due.for_each(|(_, job)| self.farm.push_first(job));
-        while self.farm_weight < self.farm_most {
+        if self.fleet.is_some() {
+            self.start_on_hosts(now);
+        }
+        while self.fleet.is_none() && self.farm_weight < self.farm_most {
             let Some(job) = self.farm.pop() else { break };
-            self.start(job, Place::Farm, None);
+            self.start(job, Place::Farm, None, None);
         }
         while !self.local.is_empty() && self.rows.used(Place::Local) < self.local_most {
             let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
@@ -34,7 +37,7 @@ impl Run<'_> {
                 break;
             };
             if let Some(job) = self.local.pop() {
-                self.start(job, Place::Local, Some(slot));
+                self.start(job, Place::Local, Some(slot), None);
             }
         }
         if self.local.is_empty() {
@@ -68,10 +71,7 @@ impl Run<'_> {
 
     /// The slots of the farm that a job takes.
     pub(super) fn weight(&self, job: usize) -> usize {
-        match self.setup.plan.travel[job] {
-            Travel::May(weight) => weight as usize,
-            Travel::Stays(_) => 0,
-        }
+        self.setup.plan.travel[job].slots() as usize
     }
 
     /// How long an attempt may take.
@@ -83,12 +83,18 @@ impl Run<'_> {
         }
     }
 
-    fn start(&mut self, job: usize, place: Place, slot: Option<Slot>) {
+    pub(super) fn start(
+        &mut self,
+        job: usize,
+        place: Place,
+        slot: Option<Slot>,
+        host: Option<HostId>,
+    ) {
         let limit = self.limit(place);
         if place == Place::Farm {
             self.farm_weight += self.weight(job);
         }
-        let which = Which { job, place, number: self.jobs.begin(job) };
+        let which = Which { job, place, host, number: self.jobs.begin(job) };
         let began = Instant::now();
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
         let running = Running {
@@ -99,6 +105,7 @@ impl Run<'_> {
             pid: None,
             deadline: limit.map(|limit| began + limit),
             timed_out: false,
+            lost: false,
         };
         self.running.insert(job, running);
         let (setup, groups, sender) =

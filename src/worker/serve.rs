@@ -113,6 +113,9 @@ impl<'a> Job<'a> {
         self.nonce = incoming.header().map_err(|fault| self.fault(fault))?.nonce;
         let allowance = allowance?;
         let opened = self.open(incoming, &allowance)?;
+        if opened.request.is_probe() {
+            return self.probed(&opened.request, &allowance);
+        }
         let weight = check_arguments(&opened.request)?;
         let chosen = self.choose(&opened.request, &weight, &allowance)?;
         let folder = self.unpack(opened, &weight, &allowance)?;
@@ -189,6 +192,17 @@ impl<'a> Job<'a> {
         })?;
         self.entry.compiler.clone_from(&chosen.version);
         Ok(chosen)
+    }
+
+    /// Whether this host would do jobs of that link, without doing one.
+    fn probed(&mut self, request: &Request, allowed: &Allowance) -> Result<Answer, Answer> {
+        let weight = Weight::single();
+        let chosen = self.choose(request, &weight, allowed)?;
+        let write = allowed.scratch.path().to_owned();
+        let rules = Rules { write, ..chosen.rules.clone() };
+        sandbox::prepare(&rules, allowed.found.landlock()).map_err(not_locked)?;
+        self.entry.detail = "a probe".to_owned();
+        Ok(Answer::Ran { code: Some(0), signal: None })
     }
 
     /// Makes the job's folder, if the job fits into memory, and its files in there.

@@ -1,0 +1,277 @@
+//! The hosts of a link's farm, as its run uses them: which host gets which job, what it is known for, and
+//! what is remembered of it for the next link. It starts nothing and sends nothing; see `fleet::probe`.
+
+pub mod probe;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::hosts::alive::Pulse;
+use crate::hosts::list::{Host, Kind};
+use crate::hosts::locks::{Held, Locks};
+use crate::hosts::memory::{Memory, farm_key};
+use crate::hosts::placement::{Attempt, Ending, HostId, JobNeeds, Known, Pick, Placement};
+use crate::hosts::probe::{TIME, Verdict};
+use crate::process::pool::own_folder;
+
+/// Ready jobs among which a host may choose.
+pub const WINDOW: usize = 8;
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Start this one of the jobs on this host.
+    Start(usize, HostId),
+    /// Ask again then, and whenever something has ended.
+    Wait(Option<Instant>),
+    /// No host is left for this one of the jobs.
+    NoHost(usize),
+}
+
+/// A job that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// Its number.
+    pub job: usize,
+    /// Bytes that make for the time it takes.
+    pub work: u64,
+    /// Slots that it takes of a host.
+    pub slots: u32,
+}
+
+#[derive(Debug)]
+struct Running {
+    attempt: Attempt,
+    _slots: Option<Held>,
+    pulse: Option<Pulse>,
+}
+
+/// The hosts.
+#[derive(Debug)]
+pub struct Fleet {
+    hosts: Vec<Host>,
+    placement: Placement,
+    locks: Option<Locks>,
+    memory: Option<Memory>,
+    farm: String,
+    compiler: String,
+    verdicts: Vec<Option<Verdict>>,
+    probed_by: Instant,
+    running: HashMap<usize, Running>,
+    avoid: HashMap<usize, Vec<HostId>>,
+}
+
+/// Seconds since 1970.
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+impl Fleet {
+    /// The hosts of a link whose compiler has the digest `compiler`; what earlier links know of them is
+    /// taken from the folder `cache`.
+    ///
+    /// # Errors
+    /// Earlier links found the whole farm dead a short while ago.
+    pub fn new(
+        hosts: Vec<Host>,
+        compiler: &str,
+        cache: Option<&Path>,
+        now: Instant,
+    ) -> Result<Self, String> {
+        let farm = farm_key(hosts.iter().map(|host| &*host.name));
+        let memory = cache.map(Memory::new);
+        let remembered = memory.as_ref().map(Memory::read).unwrap_or_default();
+        if let Some((reason, seconds)) = remembered.dead_farm(unix_now(), &farm) {
+            return Err(format!("{reason} (not asked again for {seconds} s)"));
+        }
+        let known: Vec<Known> = hosts
+            .iter()
+            .map(|host| Known {
+                slots: host.slots,
+                seconds_per_byte: remembered.seconds_per_byte(&host.name),
+            })
+            .collect();
+        let verdict = |host: &Host| remembered.verdict(unix_now(), &host.name, compiler).cloned();
+        let mut fleet = Fleet {
+            placement: Placement::new(&known),
+            // Without a folder for locks the hosts' own limits still hold.
+            locks: own_folder().and_then(|folder| Locks::new(&folder, &hosts)).ok(),
+            verdicts: hosts.iter().map(verdict).collect(),
+            compiler: compiler.to_owned(),
+            probed_by: now + TIME,
+            running: HashMap::new(),
+            avoid: HashMap::new(),
+            memory,
+            farm,
+            hosts,
+        };
+        for id in 0..fleet.hosts.len() {
+            if fleet.verdicts[id].as_ref().is_some_and(|verdict| !verdict.is_good()) {
+                fleet.placement.leave_out(HostId(id));
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// The hosts of which nothing is known.
+    pub fn unknown(&self) -> Vec<HostId> {
+        let unknown = self.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
+        unknown.map(|(id, _)| HostId(id)).collect()
+    }
+
+    /// When the last probe must have ended, if one is under way.
+    pub fn probed_by(&self) -> Option<Instant> {
+        (!self.unknown().is_empty()).then_some(self.probed_by)
+    }
+
+    /// Takes the verdict on a host. Returns what people should know of it.
+    pub fn probed(&mut self, host: HostId, verdict: Verdict) -> Option<String> {
+        let name = &self.hosts[host.0].name;
+        let bad = (!verdict.is_good()).then(|| format!("{name} is left out: {}", verdict.words()));
+        if bad.is_some() {
+            self.placement.leave_out(host);
+        }
+        if let Some(memory) = &self.memory {
+            // What cannot be remembered is asked again.
+            let _ = memory.update(unix_now(), |all| {
+                all.note_verdict(unix_now(), name, &self.compiler, verdict.clone());
+            });
+        }
+        self.verdicts[host.0] = Some(verdict);
+        bad
+    }
+
+    /// No host can be used, and why, once that is sure.
+    pub fn is_dead(&self) -> Option<String> {
+        let all_out = (0..self.hosts.len()).all(|id| self.placement.is_out(HostId(id)));
+        if !all_out || !self.unknown().is_empty() {
+            return None;
+        }
+        let said = self.hosts.iter().zip(&self.verdicts).map(|(host, verdict)| match verdict {
+            Some(verdict) if !verdict.is_good() => format!("{}: {}", host.name, verdict.words()),
+            _ => format!("{}: it failed again and again", host.name),
+        });
+        Some(said.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Lets the next links know that the farm is dead.
+    pub fn remember_dead(&self, reason: &str) {
+        if let Some(memory) = &self.memory {
+            let note = |all: &mut crate::hosts::memory::Remembered| {
+                all.note_dead_farm(unix_now(), &self.farm, reason);
+            };
+            let _ = memory.update(unix_now(), note);
+        }
+    }
+
+    /// Lets the next links know how fast the hosts are, if they did anything.
+    pub fn remember_speeds(&self) {
+        let speeds: Vec<(&str, f64)> = (self.hosts.iter().enumerate())
+            .filter_map(|(id, h)| Some((&*h.name, self.placement.seconds_per_byte(HostId(id))?)))
+            .collect();
+        if let (Some(memory), false) = (&self.memory, speeds.is_empty()) {
+            let _ = memory.update(unix_now(), |all| {
+                all.note_farm_works(&self.farm);
+                speeds.iter().for_each(|(name, speed)| all.note_speed(unix_now(), name, *speed));
+            });
+        }
+    }
+
+    /// Chooses among `ready`, the first first.
+    pub fn next(&mut self, now: Instant, ready: &[Ready]) -> Next {
+        let Fleet { verdicts, locks, placement, avoid, .. } = self;
+        let needs: Vec<JobNeeds<'_>> = ready.iter().map(|job| needs(job, avoid)).collect();
+        let mut slots = None;
+        let pick = placement.pick(now, &needs, |host, count| {
+            if verdicts[host.0].is_none() {
+                return false;
+            }
+            let Some(locks) = locks else { return true };
+            match locks.take(now, host, count) {
+                Ok(held) => {
+                    slots = held;
+                    slots.is_some()
+                }
+                // The locks are a courtesy between links; the hosts have limits of their own.
+                Err(_) => true,
+            }
+        });
+        match pick {
+            Pick::Start { job, host } => {
+                let attempt = placement.started(now, host, &needs[job]);
+                let pulse = (self.hosts[host.0].kind == Kind::Tcp).then(|| Pulse::new(now));
+                let running = Running { attempt, _slots: slots, pulse };
+                self.running.insert(ready[job].job, running);
+                Next::Start(job, host)
+            }
+            Pick::Wait(until) => Next::Wait(until),
+            Pick::NoHost { job } => Next::NoHost(job),
+        }
+    }
+
+    /// Nothing waits for a host any more.
+    pub fn nothing_waits(&mut self) {
+        if let Some(locks) = &mut self.locks {
+            locks.leave_lines();
+        }
+    }
+
+    /// Takes the end of a job's attempt.
+    pub fn ended(&mut self, now: Instant, job: usize, ending: Ending) {
+        let Some(running) = self.running.remove(&job) else { return };
+        if matches!(ending, Ending::Fault | Ending::Unfit) {
+            self.avoid.entry(job).or_default().push(running.attempt.host);
+        }
+        self.placement.ended(now, running.attempt, ending);
+    }
+
+    /// Jobs whose host is to be looked at now, and where; the next look of each is put off.
+    pub fn looks_due(&mut self, now: Instant) -> Vec<(usize, (String, u16))> {
+        let hosts = &self.hosts;
+        let due = self.running.iter().filter(|(_, r)| r.pulse.is_some_and(|p| p.next() <= now));
+        let address = |running: &Running| hosts[running.attempt.host.0].address.clone();
+        due.filter_map(|(&job, running)| Some((job, address(running)?))).collect()
+    }
+
+    /// When the next host is to be looked at.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.running.values().filter_map(|running| Some(running.pulse?.next())).min()
+    }
+
+    /// A look at a job's host is under way: the next one is not due before its result.
+    pub fn looking(&mut self, now: Instant, job: usize) {
+        if let Some(pulse) = self.running.get_mut(&job).and_then(|r| r.pulse.as_mut()) {
+            pulse.put_off(now);
+        }
+    }
+
+    /// Takes the result of a look; says whether the host is lost.
+    pub fn looked(&mut self, now: Instant, job: usize, answers: bool) -> bool {
+        let pulse = self.running.get_mut(&job).and_then(|running| running.pulse.as_mut());
+        pulse.is_some_and(|pulse| pulse.looked(now, answers))
+    }
+
+    /// A host of the list.
+    pub fn host(&self, id: HostId) -> &Host {
+        &self.hosts[id.0]
+    }
+
+    /// Jobs at once, on all hosts that are not out.
+    pub fn slots(&self) -> usize {
+        self.placement.slots()
+    }
+}
+
+fn needs<'a>(ready: &Ready, avoid: &'a HashMap<usize, Vec<HostId>>) -> JobNeeds<'a> {
+    JobNeeds {
+        pieces: &[],
+        work: ready.work,
+        slots: ready.slots,
+        avoid: avoid.get(&ready.job).map_or(&[], Vec::as_slice),
+        whole: true,
+    }
+}
+
+/// How long a look at a port may take.
+pub const LOOK_TIME: Duration = Duration::from_secs(3);

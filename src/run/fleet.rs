@@ -1,0 +1,155 @@
+//! A run whose bridge chooses the hosts: jobs start where they do best, hosts are probed and watched, and
+//! one that fails is tried less.
+
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use super::{Message, Run};
+use crate::adapter::Place;
+use crate::attempt::Report;
+use crate::fleet::{Fleet, LOOK_TIME, Next, Ready, WINDOW, probe};
+use crate::hosts::alive;
+use crate::hosts::placement::{Ending, HostId};
+use crate::hosts::probe::Verdict;
+use crate::outcome::Outcome;
+
+impl Run<'_> {
+    /// Lets the bridge choose among the hosts of `fleet`. Those of which nothing is known are probed, all at
+    /// once.
+    pub fn with_fleet(&mut self, fleet: Fleet) {
+        for id in fleet.unknown() {
+            let host = fleet.host(id).clone();
+            let (setup, groups, sender) =
+                (self.setup.clone(), self.groups.clone(), self.sender.clone());
+            let body = move || {
+                let on_start = |pid| drop(sender.send(Message::Probing(id, pid)));
+                let verdict = probe::probe(&setup, &groups, id, &host, &on_start);
+                let _ = sender.send(Message::Probed(id, verdict));
+            };
+            if let Err(error) = thread::Builder::new().spawn(body) {
+                let verdict = Verdict::Refused(format!("no thread can be started: {error}"));
+                let _ = self.sender.send(Message::Probed(id, verdict));
+            }
+        }
+        self.farm_most = self.farm_most.min(fleet.slots().max(1));
+        self.fleet = Some(fleet);
+        self.is_fleet_dead();
+    }
+
+    pub(super) fn start_on_hosts(&mut self, now: Instant) {
+        self.ask_fleet = None;
+        while self.farm_weight < self.farm_most {
+            let ready: Vec<usize> = std::iter::from_fn(|| self.farm.pop()).take(WINDOW).collect();
+            let Some(fleet) = &mut self.fleet else { return };
+            if ready.is_empty() {
+                fleet.nothing_waits();
+                return;
+            }
+            let work =
+                |job: usize| self.setup.inputs.size(&self.setup.plan.file.jobs[job].primary).max(1);
+            let jobs: Vec<Ready> = ready
+                .iter()
+                .map(|&job| {
+                    let slots = self.setup.plan.travel[job].slots();
+                    Ready { job, work: work(job), slots }
+                })
+                .collect();
+            let next = fleet.next(now, &jobs);
+            let taken = match next {
+                Next::Start(job, _) | Next::NoHost(job) => Some(job),
+                Next::Wait(_) => None,
+            };
+            for (place, &job) in ready.iter().enumerate() {
+                if Some(place) != taken {
+                    self.farm.push(work(job), job);
+                }
+            }
+            match next {
+                Next::Start(place, host) => self.start(ready[place], Place::Farm, None, Some(host)),
+                Next::NoHost(place) => self.no_host(ready[place]),
+                Next::Wait(until) => {
+                    self.ask_fleet = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A job that no host is left for.
+    fn no_host(&mut self, job: usize) {
+        self.decide(Report::no_host(job));
+    }
+
+    pub(super) fn probed(&mut self, host: HostId, verdict: Verdict) {
+        self.probes.remove(&host);
+        let Some(fleet) = &mut self.fleet else { return };
+        if let Some(bad) = fleet.probed(host, verdict) {
+            self.reporter.notice(&bad);
+        }
+        self.is_fleet_dead();
+    }
+
+    fn is_fleet_dead(&mut self) {
+        let Some(fleet) = &self.fleet else { return };
+        if let Some(reason) = fleet.is_dead() {
+            fleet.remember_dead(&reason);
+            self.farm_is_down(&reason);
+        }
+    }
+
+    pub(super) fn weigh_host(&mut self, report: &Report) {
+        let ending = match report.outcome {
+            Outcome::Done => Ending::Done,
+            Outcome::CompilerError => Ending::JobFailed,
+            Outcome::FarmBusy => Ending::Busy,
+            Outcome::FarmUnfit | Outcome::FarmDown | Outcome::ToolLocal => Ending::Unfit,
+            Outcome::FarmFault | Outcome::Missing | Outcome::TimedOut => Ending::Fault,
+            Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused | Outcome::NotStarted => {
+                Ending::GivenUp
+            }
+        };
+        let Some(fleet) = &mut self.fleet else { return };
+        fleet.ended(Instant::now(), report.which.job, ending);
+        self.is_fleet_dead();
+    }
+
+    /// Looks at the ports of hosts on which jobs run long, and ends probes that take too long.
+    pub(super) fn watch_hosts(&mut self) {
+        let Some(fleet) = &mut self.fleet else { return };
+        let now = Instant::now();
+        for (job, address) in fleet.looks_due(now) {
+            fleet.looking(now, job);
+            let sender = self.sender.clone();
+            let look = move || {
+                let found = alive::addresses(&address);
+                let answers = found.and_then(|at| alive::answers(&at, LOOK_TIME)).is_ok();
+                let _ = sender.send(Message::Looked(job, answers));
+            };
+            // Without a thread there is no look: the time limit still holds.
+            let _ = thread::Builder::new().spawn(look);
+        }
+        if fleet.probed_by().is_some_and(|by| by <= now) {
+            for host in fleet.unknown() {
+                if let Some(pid) = self.probes.remove(&host) {
+                    self.groups.end(pid, Signal::KILL);
+                }
+                self.probed(host, Verdict::silent());
+            }
+        }
+    }
+
+    pub(super) fn looked(&mut self, job: usize, answers: bool) {
+        let Some(fleet) = &mut self.fleet else { return };
+        if !fleet.looked(Instant::now(), job, answers) {
+            return;
+        }
+        if let Some(running) = self.running.get_mut(&job) {
+            running.lost = true;
+            if let Some(pid) = running.pid {
+                self.groups.end(pid, Signal::KILL);
+            }
+        }
+    }
+}
