@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    About, Answer, Expected, Library, Limits, Names, Nonce, NotPacked, Received, prepare, receive,
+    self, About, Answer, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce, NotPacked,
+    Received, prepare, receive,
 };
 use crate::jobfile::{Job, JobFile, Text};
 use crate::outcome::Outcome;
@@ -87,6 +88,10 @@ pub struct Answered {
     pub worker: Option<String>,
     /// Bytes of the answer.
     pub length: u64,
+    /// The request's pieces that the host holds now.
+    pub holds: Vec<Digest>,
+    /// The pieces without which the host did not run it, though the request said that they are there.
+    pub missing: Vec<Digest>,
 }
 
 impl Parcels {
@@ -102,11 +107,26 @@ impl Parcels {
         }
     }
 
-    /// Packs `job` into the file `to`.
+    /// The pieces that `job` may share with others, each once, with their lengths in bytes; so that a host
+    /// can be chosen by what it holds.
+    ///
+    /// # Errors
+    /// [`NotPacked::StaysHere`] where an input cannot be read.
+    pub fn pieces(&self, job: &Job) -> Result<Vec<(Digest, u64)>, NotPacked> {
+        bundle::pieces(job, &self.library)
+    }
+
+    /// Packs `job` into the file `to`, without what `leave_out` names.
     ///
     /// # Errors
     /// See [`NotPacked`].
-    pub fn pack(&self, job: &Job, number: usize, to: &Path) -> Result<Packed, NotPacked> {
+    pub fn pack(
+        &self,
+        job: &Job,
+        number: usize,
+        leave_out: &LeaveOut<'_>,
+        to: &Path,
+    ) -> Result<Packed, NotPacked> {
         let stays = |why: String| NotPacked::StaysHere(why);
         self.toolchain.still_same().map_err(|changed| NotPacked::Changed(changed.to_string()))?;
         let weight = policy::check(own_args(job), &Named::from(job))
@@ -117,6 +137,7 @@ impl Parcels {
         let job = Job { args: own_args(job).to_vec(), ..job.clone() };
         let about = (number, weight.slots());
         let mut prepared = prepare(&job, about, (&self.names, &self.library), &self.about)?;
+        prepared.hold(leave_out);
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         let request = prepared.request;
@@ -173,12 +194,15 @@ impl Answered {
             host: None,
             worker: None,
             length,
+            holds: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
     fn of(received: Received, length: u64) -> Self {
         let Received { response, stdout, stderr } = received;
         let host = &response.host;
+        let mut missing = Vec::new();
         let (outcome, reason) = match response.answer {
             Answer::Ran { code: Some(0), .. } => (Outcome::Done, String::new()),
             Answer::Ran { code: Some(code), .. } => {
@@ -201,7 +225,8 @@ impl Answered {
                 (Outcome::FarmUnfit, format!("{host}: {reason}"))
             }
             Answer::MissingPieces { pieces } => {
-                (Outcome::FarmFault, format!("{host} lacks {} pieces", pieces.len()))
+                missing = pieces;
+                (Outcome::FarmFault, format!("{host} lacks {} pieces", missing.len()))
             }
             Answer::Busy { reason } => (Outcome::FarmFault, format!("{host} is busy: {reason}")),
             Answer::Unfit { reason } => (Outcome::FarmFault, format!("{host} is unfit: {reason}")),
@@ -222,6 +247,8 @@ impl Answered {
             host: Some(response.host),
             worker: Some(response.worker),
             length,
+            holds: response.holds,
+            missing,
         }
     }
 }

@@ -27,7 +27,6 @@ fn about() -> About {
         host: "h".to_owned(),
         compiler: Identity { version, parts: BTreeMap::new(), code, full },
         time_limit_s: 60,
-        in_flight: vec![],
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::{Report, RunCommand, Setup, Verdict, command, failed, judge, refused};
-use crate::bundle::NotPacked;
+use crate::bundle::{LeaveOut, NotPacked};
 use crate::collect;
 use crate::outcome::Outcome;
 use crate::parcel::{Answered, Parcels};
@@ -26,7 +26,9 @@ pub(super) fn tried(
         Ok(bundles) => bundles,
         Err(error) => return refused(error),
     };
-    let packed = match parcels.pack(job, which.job, &bundles.request) {
+    // Nothing is known of what hosts hold.
+    let leave_out = LeaveOut::default();
+    let packed = match parcels.pack(job, which.job, &leave_out, &bundles.request) {
         Ok(packed) => packed,
         Err(error) => return not_packed(error),
     };
@@ -44,7 +46,7 @@ pub(super) fn tried(
         report.printed = output;
         return failed(setup, which.place, status);
     }
-    let Answered { outcome, reason, printed, host, worker, length } =
+    let Answered { outcome, reason, printed, host, worker, length, .. } =
         parcels.open(&bundles.response, &packed, &places);
     report.received = length;
     (report.host, report.worker, report.printed) = (host, worker, printed);
