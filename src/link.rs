@@ -266,7 +266,6 @@ impl Link<'_> {
             host,
             compiler: self.wanted(&toolchain.identity),
             time_limit_s: plan.limits.farm_time.as_secs(),
-            in_flight: Vec::new(),
         };
         Ok(Some(Parcels::new(&plan.file, toolchain, about)))
     }
