@@ -1,0 +1,227 @@
+//! Hosts of distcc on this machine's loopback: real daemons, each with a worker, lists and logs of its own.
+//! Whatever they started ends with them. They do not know what is linked.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{Folder, MARK, Marked, Run, bridge_path, tool, until};
+
+/// A daemon that is being prepared. What a field says is what an administrator would have done.
+pub(crate) struct Plan {
+    pub(crate) folder: Folder,
+    /// In the file of `DISTCC_CMDLIST`.
+    pub(crate) commands: Vec<String>,
+    /// In the worker's settings.
+    pub(crate) compilers: Vec<String>,
+    /// What else stands in the worker's settings.
+    pub(crate) settings: Value,
+    /// Words before distccd's own command line.
+    pub(crate) before: Vec<String>,
+    /// Where it listens, and whom it serves.
+    pub(crate) address: String,
+    pub(crate) allow: String,
+}
+
+/// A daemon that runs.
+pub(crate) struct Host {
+    pub(crate) folder: Folder,
+    /// As distcc's list and the statistics name it.
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    marked: Marked,
+    daemon: Child,
+}
+
+/// Jobs at once, on each host.
+pub(crate) const SLOTS: usize = 2;
+
+impl Host {
+    /// All is well there.
+    pub(crate) fn new() -> Host {
+        Host::with(|_| ())
+    }
+
+    /// One whose administrator has done as `edit` says.
+    #[track_caller]
+    pub(crate) fn with(edit: impl FnOnce(&mut Plan)) -> Host {
+        let folder = Folder::new();
+        fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).unwrap();
+        // The build's own folder may be closed to others.
+        fs::copy(bridge_path(), folder.path("dtlto-worker")).unwrap();
+        for name in ["tmp", "scratch", "log"] {
+            folder.mkdir(name);
+        }
+        let mut plan = Plan {
+            commands: vec![folder.path("dtlto-worker").display().to_string()],
+            compilers: vec![tool("clang-22").display().to_string()],
+            settings: json!({}),
+            before: Vec::new(),
+            address: "127.0.0.1".into(),
+            allow: "127.0.0.1".into(),
+            folder,
+        };
+        edit(&mut plan);
+        plan.write();
+        let port = free_port();
+        plan.start(port)
+    }
+
+    /// What distccd wrote.
+    pub(crate) fn log(&self) -> String {
+        self.folder.text("log/distccd")
+    }
+
+    /// Jobs that distccd says it has done, probes too.
+    pub(crate) fn served(&self) -> usize {
+        self.log().matches("COMPILE_OK").count()
+    }
+
+    /// The link's jobs in the worker's log: lines of a compiler that ran.
+    pub(crate) fn worked(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.folder.path("log/worker")).unwrap_or_default();
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["result"] == "ran" && line["module"] != "").collect()
+    }
+
+    /// As `DISTCC_HOSTS` has it.
+    pub(crate) fn entry(&self) -> String {
+        format!("{}/{SLOTS}", self.name)
+    }
+
+    /// The number of a process of this host whose program ends in `name`, as soon as there is one.
+    #[track_caller]
+    pub(crate) fn process(&self, name: &str) -> Pid {
+        let mut found = None;
+        until(&format!("{name} on {}", self.name), || {
+            let is = |argv: &[String]| argv.first().is_some_and(|program| program.ends_with(name));
+            found = self.marked.alive().into_iter().find(|process| is(&process.argv));
+            found.is_some()
+        });
+        found.unwrap().pid
+    }
+
+    /// Ends the daemon and all that it has started, as a power cut does.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        for process in self.marked.alive() {
+            let _ = kill_process(process.pid, Signal::KILL);
+        }
+        self.marked.gone_within(Duration::from_secs(5));
+    }
+
+    /// Stops the daemon's processes where they are: it takes connections and says nothing.
+    pub(crate) fn freeze(&self) {
+        for process in self.marked.alive() {
+            let _ = kill_process(process.pid, Signal::STOP);
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// A port on which nobody listens.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The user of the daemons where the tests run as root; its name and number.
+pub(crate) fn daemons_user() -> Option<(String, u32)> {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let number = |name: &str| {
+        let line = users.lines().find(|line| line.starts_with(&format!("{name}:")))?;
+        Some((name.to_owned(), line.split(':').nth(2)?.parse().ok()?))
+    };
+    let root = rustix::process::geteuid().is_root();
+    root.then(|| number("distccd").or_else(|| number("nobody")).unwrap())
+}
+
+impl Plan {
+    fn write(&self) {
+        let place = |name: &str| self.folder.path(name).display().to_string();
+        let mut settings = json!({
+            "compilers": self.compilers, "scratch": place("scratch"), "log": place("log/worker"),
+        });
+        let more = self.settings.as_object().unwrap().clone();
+        settings.as_object_mut().unwrap().extend(more);
+        self.folder.write("worker.json", settings.to_string());
+        self.folder.write("commands", self.commands.join("\n") + "\n");
+        self.folder.write("log/distccd", "");
+        if let Some((_, uid)) = daemons_user() {
+            for name in ["tmp", "scratch", "log", "log/distccd"] {
+                chown(self.folder.path(name), Some(uid), None).unwrap();
+            }
+        }
+    }
+
+    #[track_caller]
+    fn start(self, port: u16) -> Host {
+        let (port_text, marked) = (port.to_string(), Marked::new());
+        let user = daemons_user().map(|(name, _)| name);
+        let [log, commands, settings, tmp] = ["log/distccd", "commands", "worker.json", "tmp"]
+            .map(|name| self.folder.path(name).display().to_string());
+        let mut words = self.before.clone();
+        words.extend(["distccd", "--daemon", "--no-detach", "--log-level=info"].map(str::to_owned));
+        words.extend(user.iter().flat_map(|user| ["--user".to_owned(), user.clone()]));
+        words.extend(["--listen", &self.address, "--allow", &self.allow].map(str::to_owned));
+        words.extend(["--port", &port_text, "--log-file", &log].map(str::to_owned));
+        words.extend(["--jobs".to_owned(), SLOTS.to_string()]);
+        let environment: BTreeMap<&str, &str> = [
+            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("TMPDIR", &tmp),
+            ("DISTCC_CMDLIST", &commands),
+            ("DTLTO_WORKER_CONFIG", &settings),
+            (MARK, &marked.mark),
+        ]
+        .into();
+        let daemon = Command::new(tool(&words[0]))
+            .args(&words[1..])
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let name = format!("{}:{port}", self.address);
+        let host = Host { folder: self.folder, name, port, marked, daemon };
+        until("a daemon", || host.log().contains("daemon started"));
+        host
+    }
+}
+
+/// Where links for such hosts are made: a home of its own, since links remember hosts there.
+pub(crate) struct Client {
+    pub(crate) home: Folder,
+}
+
+impl Client {
+    pub(crate) fn new() -> Client {
+        Client { home: Folder::new() }
+    }
+
+    /// `run` as a user of `hosts` runs it.
+    pub(crate) fn run(&self, run: Run, hosts: &[&str]) -> Run {
+        self.bare(run).env("DISTCC_HOSTS", hosts.join(" "))
+    }
+
+    /// The same without `DISTCC_HOSTS`.
+    pub(crate) fn bare(&self, run: Run) -> Run {
+        ["DISTCC_HOSTS", "DISTCC_DIR", "DISTCC_SSH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
+            .into_iter()
+            .fold(run, Run::env_remove)
+            .env("HOME", self.home.path(""))
+    }
+}
