@@ -60,6 +60,8 @@ pub struct Fleet {
     probed_by: Instant,
     running: HashMap<usize, Running>,
     avoid: HashMap<usize, Vec<HostId>>,
+    /// The last fault of each host in this link.
+    faults: HashMap<HostId, String>,
 }
 
 /// Seconds since 1970.
@@ -79,7 +81,8 @@ impl Fleet {
         cache: Option<&Path>,
         now: Instant,
     ) -> Result<Self, String> {
-        let farm = farm_key(hosts.iter().map(|host| &*host.name));
+        // Another compiler's link may find its own clang there.
+        let farm = farm_key(hosts.iter().map(|host| &*host.name).chain([compiler]));
         let memory = cache.map(Memory::new);
         let remembered = memory.as_ref().map(Memory::read).unwrap_or_default();
         if let Some((reason, seconds)) = remembered.dead_farm(unix_now(), &farm) {
@@ -102,6 +105,7 @@ impl Fleet {
             probed_by: now + TIME,
             running: HashMap::new(),
             avoid: HashMap::new(),
+            faults: HashMap::new(),
             memory,
             farm,
             hosts,
@@ -118,6 +122,15 @@ impl Fleet {
     pub fn unknown(&self) -> Vec<HostId> {
         let unknown = self.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
         unknown.map(|(id, _)| HostId(id)).collect()
+    }
+
+    /// What people should know of hosts that earlier links found to be of no use.
+    pub fn known_bad(&self) -> Vec<String> {
+        let known = self.hosts.iter().zip(&self.verdicts);
+        let bad = known.filter_map(|(host, verdict)| Some((&host.name, verdict.as_ref()?)));
+        bad.filter(|(_, verdict)| !verdict.is_good())
+            .map(|(name, verdict)| format!("{name} is left out, as a minute ago: {}", verdict.words()))
+            .collect()
     }
 
     /// When the last probe must have ended, if one is under way.
@@ -148,9 +161,15 @@ impl Fleet {
         if !all_out || !self.unknown().is_empty() {
             return None;
         }
-        let said = self.hosts.iter().zip(&self.verdicts).map(|(host, verdict)| match verdict {
-            Some(verdict) if !verdict.is_good() => format!("{}: {}", host.name, verdict.words()),
-            _ => format!("{}: it failed again and again", host.name),
+        let said = self.hosts.iter().zip(&self.verdicts).enumerate().map(|(id, known)| match known {
+            (host, Some(verdict)) if !verdict.is_good() => {
+                format!("{}: {}", host.name, verdict.words())
+            }
+            (host, _) => match self.faults.get(&HostId(id)) {
+                Some(fault) if fault.starts_with(&*host.name) => fault.clone(),
+                Some(fault) => format!("{}: {fault}", host.name),
+                None => format!("{}: it failed again and again", host.name),
+            },
         });
         Some(said.collect::<Vec<_>>().join("; "))
     }
@@ -217,11 +236,13 @@ impl Fleet {
         }
     }
 
-    /// Takes the end of a job's attempt.
-    pub fn ended(&mut self, now: Instant, job: usize, ending: Ending) {
+    /// Takes the end of a job's attempt; if it failed, `reason` says why.
+    pub fn ended(&mut self, now: Instant, job: usize, ending: Ending, reason: &str) {
         let Some(running) = self.running.remove(&job) else { return };
         if matches!(ending, Ending::Fault | Ending::Unfit) {
-            self.avoid.entry(job).or_default().push(running.attempt.host);
+            let host = running.attempt.host;
+            self.avoid.entry(job).or_default().push(host);
+            self.faults.insert(host, reason.to_owned());
         }
         self.placement.ended(now, running.attempt, ending);
     }

@@ -34,6 +34,7 @@ impl Run<'_> {
             }
         }
         self.farm_most = self.farm_most.min(fleet.slots().max(1));
+        fleet.known_bad().iter().for_each(|bad| self.reporter.notice(bad));
         self.fleet = Some(fleet);
         self.is_fleet_dead();
     }
@@ -79,7 +80,7 @@ impl Run<'_> {
 
     /// A job that no host is left for.
     fn no_host(&mut self, job: usize) {
-        self.decide(Report::no_host(job));
+        self.decide(Report::no_host(job, self.jobs.last_reason(job)));
     }
 
     pub(super) fn probed(&mut self, host: HostId, verdict: Verdict) {
@@ -111,8 +112,20 @@ impl Run<'_> {
             }
         };
         let Some(fleet) = &mut self.fleet else { return };
-        fleet.ended(Instant::now(), report.which.job, ending);
+        fleet.ended(Instant::now(), report.which.job, ending, &report.reason);
         self.is_fleet_dead();
+    }
+
+    /// Tells of hosts on which attempts failed, each once.
+    pub(super) fn tell_of_hosts(&mut self) {
+        if self.fleet.is_none() {
+            return;
+        }
+        for (host, (count, reason)) in self.jobs.troubles() {
+            let plural = if count == 1 { "" } else { "s" };
+            let text = format!("{host} failed at {count} attempt{plural}: {reason}");
+            self.reporter.notice(&text);
+        }
     }
 
     /// Looks at the ports of hosts on which jobs run long, and ends probes that take too long.

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Folder, MARK, Marked, Run, bridge_path, tool, until};
+use super::{Folder, LinkJobs, MARK, Marked, Modules, Output, Run};
+use super::{bridge, bridge_path, tool, until};
 
 /// A daemon that is being prepared. What a field says is what an administrator would have done.
 pub(crate) struct Plan {
@@ -202,26 +204,84 @@ impl Plan {
     }
 }
 
-/// Where links for such hosts are made: a home of its own, since links remember hosts there.
+/// A user's machine: three jobs as LLD left them, and a home of its own, since links remember hosts there.
 pub(crate) struct Client {
     pub(crate) home: Folder,
+    pub(crate) jobs: LinkJobs,
+    file: PathBuf,
 }
 
 impl Client {
     pub(crate) fn new() -> Client {
-        Client { home: Folder::new() }
+        Client::linking(&[])
     }
 
-    /// `run` as a user of `hosts` runs it.
-    pub(crate) fn run(&self, run: Run, hosts: &[&str]) -> Run {
-        self.bare(run).env("DISTCC_HOSTS", hosts.join(" "))
+    /// The link has `more` arguments.
+    #[track_caller]
+    pub(crate) fn linking(more: &[&str]) -> Client {
+        let folder = Folder::new();
+        Modules::compile(&folder, "", &[]);
+        Client::of(folder, &["a.o", "b.o", "c.o"], more)
     }
 
-    /// The same without `DISTCC_HOSTS`.
-    pub(crate) fn bare(&self, run: Run) -> Run {
+    /// The jobs of a link of `objects`.
+    #[track_caller]
+    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> Client {
+        let jobs = LinkJobs::of(folder, objects, more);
+        let mut names = jobs.folder.list("").into_iter();
+        let name = names.find(|name| name.ends_with(".dist-file.json")).unwrap();
+        let file = jobs.folder.path(name);
+        Client { home: Folder::new(), jobs, file }
+    }
+
+    /// `run` as this user would run it, without `DISTCC_HOSTS`.
+    pub(crate) fn user(home: &Folder, run: Run) -> Run {
         ["DISTCC_HOSTS", "DISTCC_DIR", "DISTCC_SSH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
             .into_iter()
             .fold(run, Run::env_remove)
-            .env("HOME", self.home.path(""))
+            .env("HOME", home.path(""))
+    }
+
+    /// Forgets what it knows of hosts.
+    pub(crate) fn forget(&mut self) {
+        self.home = Folder::new();
+    }
+
+    /// The bridge on these jobs.
+    pub(crate) fn run(&self, hosts: &[&str], options: &[&str]) -> Run {
+        let run = bridge()
+            .args(["--local-jobs=64", "--stats=stats.json", "--adapter=distcc"])
+            .args(options)
+            .arg(&self.file)
+            .cwd(self.jobs.folder.path(""));
+        Client::user(&self.home, run).env("DISTCC_HOSTS", hosts.join(" "))
+    }
+
+    pub(crate) fn stats(&self) -> Value {
+        serde_json::from_slice(&self.jobs.folder.read("stats.json")).unwrap()
+    }
+
+    /// All objects are there and right, and so many were made on the farm; nothing else is there.
+    #[track_caller]
+    pub(crate) fn assert_made(&self, farm: usize, output: &Output) {
+        let (stats, count) = (self.stats(), self.jobs.file.jobs.len());
+        assert_eq!(stats["places"]["farm"], farm, "{stats:#}{output}");
+        assert_eq!(stats["places"]["local"], count - farm, "{stats:#}{output}");
+        let (folder, jobs) = (&self.jobs.folder, &self.jobs.file.jobs);
+        let found: Vec<_> = jobs.iter().map(|job| folder.read(&*job.object)).collect();
+        for (number, object) in found.iter().enumerate() {
+            assert!(*object == self.jobs.made_here(number), "jobs[{number}]");
+        }
+        self.assert_nothing_left();
+    }
+
+    /// No object, no bundle, no folder of ours.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        let left = self.jobs.folder.list("").into_iter().filter(|name| {
+            let ours = ["/", ".i", ".out", ".native.o"].iter().any(|end| name.ends_with(end));
+            ours || name.contains("dtlto-bridge")
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
     }
 }
