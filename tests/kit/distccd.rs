@@ -29,6 +29,28 @@ pub(crate) struct Plan {
     /// Where it listens, and whom it serves.
     pub(crate) address: String,
     pub(crate) allow: String,
+    /// Jobs at once, by its own limit.
+    pub(crate) jobs: usize,
+}
+
+impl Plan {
+    /// The program that stands for the worker is the shell script `script`, in which `$HOST` is a folder that
+    /// everybody may write to, and `work "$@"` does what the worker does.
+    pub(crate) fn worker(&mut self, script: &str) {
+        let real = self.folder.path("real");
+        fs::create_dir(&real).unwrap();
+        let [worker, real] = [self.folder.path("dtlto-worker"), real.join("dtlto-worker")];
+        fs::rename(&worker, &real).unwrap();
+        let host = self.folder.path("tmp").display().to_string();
+        let script = format!("HOST='{host}'\nwork() {{ '{}' \"$@\"; }}\n{script}", real.display());
+        self.folder.script("dtlto-worker", &script);
+    }
+
+    /// The same, but the first request, which is the bridge's probe, is answered as it should be.
+    pub(crate) fn worker_after_probe(&mut self, script: &str) {
+        let first = "if mkdir \"$HOST/probed\" 2>/dev/null; then work \"$@\"; exit; fi\n";
+        self.worker(&format!("{first}{script}"));
+    }
 }
 
 /// A daemon that runs.
@@ -67,6 +89,7 @@ impl Host {
             before: Vec::new(),
             address: "127.0.0.1".into(),
             allow: "127.0.0.1".into(),
+            jobs: SLOTS,
             folder,
         };
         edit(&mut plan);
@@ -179,7 +202,7 @@ impl Plan {
         words.extend(user.iter().flat_map(|user| ["--user".to_owned(), user.clone()]));
         words.extend(["--listen", &self.address, "--allow", &self.allow].map(str::to_owned));
         words.extend(["--port", &port_text, "--log-file", &log].map(str::to_owned));
-        words.extend(["--jobs".to_owned(), SLOTS.to_string()]);
+        words.extend(["--jobs".to_owned(), self.jobs.to_string()]);
         let environment: BTreeMap<&str, &str> = [
             ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
             ("TMPDIR", &tmp),
