@@ -129,7 +129,9 @@ impl Fleet {
         let known = self.hosts.iter().zip(&self.verdicts);
         let bad = known.filter_map(|(host, verdict)| Some((&host.name, verdict.as_ref()?)));
         bad.filter(|(_, verdict)| !verdict.is_good())
-            .map(|(name, verdict)| format!("{name} is left out, as a minute ago: {}", verdict.words()))
+            .map(|(name, verdict)| {
+                format!("{name} is left out, as a minute ago: {}", verdict.words())
+            })
             .collect()
     }
 
@@ -161,16 +163,17 @@ impl Fleet {
         if !all_out || !self.unknown().is_empty() {
             return None;
         }
-        let said = self.hosts.iter().zip(&self.verdicts).enumerate().map(|(id, known)| match known {
-            (host, Some(verdict)) if !verdict.is_good() => {
-                format!("{}: {}", host.name, verdict.words())
-            }
-            (host, _) => match self.faults.get(&HostId(id)) {
-                Some(fault) if fault.starts_with(&*host.name) => fault.clone(),
-                Some(fault) => format!("{}: {fault}", host.name),
-                None => format!("{}: it failed again and again", host.name),
-            },
-        });
+        let said =
+            self.hosts.iter().zip(&self.verdicts).enumerate().map(|(id, known)| match known {
+                (host, Some(verdict)) if !verdict.is_good() => {
+                    format!("{}: {}", host.name, verdict.words())
+                }
+                (host, _) => match self.faults.get(&HostId(id)) {
+                    Some(fault) if fault.starts_with(&*host.name) => fault.clone(),
+                    Some(fault) => format!("{}: {fault}", host.name),
+                    None => format!("{}: it failed again and again", host.name),
+                },
+            });
         Some(said.collect::<Vec<_>>().join("; "))
     }
 
@@ -282,6 +285,24 @@ impl Fleet {
     pub fn slots(&self) -> usize {
         self.placement.slots()
     }
+}
+
+/// Lets links know what hosts said that were asked for the compiler with the digest `compiler`.
+pub fn remember<'a>(
+    cache: &Path,
+    compiler: &str,
+    verdicts: impl Iterator<Item = (&'a Host, &'a Verdict)> + Clone,
+) {
+    // It is a help and no more.
+    let _ = Memory::new(cache).update(unix_now(), |all| {
+        for (host, verdict) in verdicts.clone() {
+            all.note_verdict(unix_now(), &host.name, compiler, verdict.clone());
+        }
+        if verdicts.clone().any(|(_, verdict)| verdict.is_good()) {
+            let names = verdicts.map(|(host, _)| &*host.name);
+            all.note_farm_works(&farm_key(names.chain([compiler])));
+        }
+    });
 }
 
 fn needs<'a>(ready: &Ready, avoid: &'a HashMap<usize, Vec<HostId>>) -> JobNeeds<'a> {

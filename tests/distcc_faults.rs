@@ -39,7 +39,8 @@ fn assert_useless(name: &str, why: &str) {
     assert_eq!(client.stats()["hosts"], json!({&*good.name: 3}));
     // The next link does not ask it, and says so.
     let output = client.run(&both, &["--fallback=never"]).go().ok();
-    client.assert_made(3, &output.stderr_has(&format!("{name} is left out, as a minute ago: {why}")));
+    client
+        .assert_made(3, &output.stderr_has(&format!("{name} is left out, as a minute ago: {why}")));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -46,9 +45,11 @@ impl Plan {
         self.folder.script("dtlto-worker", &script);
     }
 
-    /// The same, but the first request, which is the bridge's probe, is answered as it should be.
-    pub(crate) fn worker_after_probe(&mut self, script: &str) {
-        let first = "if mkdir \"$HOST/probed\" 2>/dev/null; then work \"$@\"; exit; fi\n";
+    /// The same, but the first two requests, which are the [doctor's](Client::doctor), are answered as they should
+    /// be.
+    pub(crate) fn worker_after_doctor(&mut self, script: &str) {
+        let once = |n| format!("mkdir \"$HOST/asked{n}\" 2>/dev/null");
+        let first = format!("if {} || {}; then work \"$@\"; exit; fi\n", once(1), once(2));
         self.worker(&format!("{first}{script}"));
     }
 }
@@ -136,10 +137,13 @@ impl Host {
     pub(crate) fn kill(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
-        for process in self.marked.alive() {
-            let _ = kill_process(process.pid, Signal::KILL);
-        }
-        self.marked.gone_within(Duration::from_secs(5));
+        until("the end of a host", || {
+            let alive = self.marked.alive();
+            for process in &alive {
+                let _ = kill_process(process.pid, Signal::KILL);
+            }
+            alive.is_empty()
+        });
     }
 
     /// Stops the daemon's processes where they are: it takes connections and says nothing.
@@ -268,6 +272,12 @@ impl Client {
     /// Forgets what it knows of hosts.
     pub(crate) fn forget(&mut self) {
         self.home = Folder::new();
+    }
+
+    /// `doctor` for these hosts; links after it know what it has found.
+    pub(crate) fn doctor(&self, hosts: &[&str]) -> Run {
+        let run = bridge().args(["doctor", "--adapter=distcc", "--compiler=clang-22"]);
+        Client::user(&self.home, run).env("DISTCC_HOSTS", hosts.join(" "))
     }
 
     /// The bridge on these jobs.
