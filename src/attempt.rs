@@ -109,10 +109,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of a job that no host is left for.
-    pub fn no_host(job: usize) -> Self {
+    /// The report of a job that no host is left for; `last` is the reason why the last one could not do it.
+    pub fn no_host(job: usize, last: Option<&str>) -> Self {
         let which = Which { job, place: Place::Farm, host: None, number: 0 };
-        let reason = "no host is left for it".to_owned();
+        let why = last.map_or(String::new(), |last| format!(" ({last})"));
+        let reason = format!("no host is left for it{why}");
         Report { outcome: Outcome::FarmUnfit, ..Report::not_started(which, Instant::now(), reason) }
     }
 

@@ -70,6 +70,9 @@ pub enum Task {
         /// The adapter to look at
         #[arg(long, default_value = "local", value_name = "NAME|FILE.json")]
         adapter: String,
+        /// Ask hosts for this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
+        #[arg(long, value_name = "PATH")]
+        compiler: Option<String>,
     },
     /// Run the jobs again that a link kept with --save
     Replay {

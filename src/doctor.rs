@@ -1,6 +1,8 @@
 //! For people: which adapters there are, and whether one could be used on this machine. It runs an
 //! adapter's probes and changes nothing.
 
+mod hosts;
+
 use std::path::Path;
 
 use crate::adapter::{self, Entry, Manifest, Probe};
@@ -63,7 +65,11 @@ fn shown(manifest: &Manifest) -> String {
 ///
 /// # Errors
 /// The adapter cannot be loaded.
-pub fn doctor(name: &str, environment: &Environment) -> Result<Ending, Failure> {
+pub fn doctor(
+    name: &str,
+    compiler: Option<&str>,
+    environment: &Environment,
+) -> Result<Ending, Failure> {
     let manifest = adapter::load(name, environment.adapters.as_deref()).map_err(cli::usage)?;
     let mut text = shown(&manifest);
     let mut well = true;
@@ -93,6 +99,18 @@ pub fn doctor(name: &str, environment: &Environment) -> Result<Ending, Failure> 
         match try_probe(probe, &tool) {
             Ok(shown) => line(true, &shown),
             Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
+        }
+    }
+    if let (Some(kind), false) = (manifest.hosts, tool.is_empty()) {
+        match hosts::table(kind, &tool, (&manifest, compiler), environment) {
+            Ok(table) => {
+                text += &table.text;
+                well &= table.well;
+            }
+            Err(error) => {
+                text += &format!("FAIL hosts: {error:#}\n");
+                well = false;
+            }
         }
     }
     write_stdout(&text);

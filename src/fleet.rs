@@ -68,6 +68,8 @@ pub struct Fleet {
     avoid: HashMap<usize, Vec<HostId>>,
     /// Jobs that a host lacked pieces for: they are sent whole from then on.
     whole: HashSet<usize>,
+    /// The last fault of each host in this link.
+    faults: HashMap<HostId, String>,
 }
 
 /// Seconds since 1970.
@@ -87,7 +89,8 @@ impl Fleet {
         cache: Option<&Path>,
         now: Instant,
     ) -> Result<Self, String> {
-        let farm = farm_key(hosts.iter().map(|host| &*host.name));
+        // Another compiler's link may find its own clang there.
+        let farm = farm_key(hosts.iter().map(|host| &*host.name).chain([compiler]));
         let memory = cache.map(Memory::new);
         let remembered = memory.as_ref().map(Memory::read).unwrap_or_default();
         if let Some((reason, seconds)) = remembered.dead_farm(unix_now(), &farm) {
@@ -111,6 +114,7 @@ impl Fleet {
             running: HashMap::new(),
             avoid: HashMap::new(),
             whole: HashSet::new(),
+            faults: HashMap::new(),
             memory,
             farm,
             hosts,
@@ -127,6 +131,17 @@ impl Fleet {
     pub fn unknown(&self) -> Vec<HostId> {
         let unknown = self.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_none());
         unknown.map(|(id, _)| HostId(id)).collect()
+    }
+
+    /// What people should know of hosts that earlier links found to be of no use.
+    pub fn known_bad(&self) -> Vec<String> {
+        let known = self.hosts.iter().zip(&self.verdicts);
+        let bad = known.filter_map(|(host, verdict)| Some((&host.name, verdict.as_ref()?)));
+        bad.filter(|(_, verdict)| !verdict.is_good())
+            .map(|(name, verdict)| {
+                format!("{name} is left out, as a minute ago: {}", verdict.words())
+            })
+            .collect()
     }
 
     /// When the last probe must have ended, if one is under way.
@@ -157,10 +172,17 @@ impl Fleet {
         if !all_out || !self.unknown().is_empty() {
             return None;
         }
-        let said = self.hosts.iter().zip(&self.verdicts).map(|(host, verdict)| match verdict {
-            Some(verdict) if !verdict.is_good() => format!("{}: {}", host.name, verdict.words()),
-            _ => format!("{}: it failed again and again", host.name),
-        });
+        let said =
+            self.hosts.iter().zip(&self.verdicts).enumerate().map(|(id, known)| match known {
+                (host, Some(verdict)) if !verdict.is_good() => {
+                    format!("{}: {}", host.name, verdict.words())
+                }
+                (host, _) => match self.faults.get(&HostId(id)) {
+                    Some(fault) if fault.starts_with(&*host.name) => fault.clone(),
+                    Some(fault) => format!("{}: {fault}", host.name),
+                    None => format!("{}: it failed again and again", host.name),
+                },
+            });
         Some(said.collect::<Vec<_>>().join("; "))
     }
 
@@ -237,8 +259,15 @@ impl Fleet {
         }
     }
 
-    /// Takes the end of a job's attempt, with the pieces that its host holds now, and those that it lacked.
-    pub fn ended(&mut self, now: Instant, job: usize, ending: Ending, pieces: [&[Digest]; 2]) {
+    /// Takes the end of a job's attempt, with the pieces that its host holds now, and those that it lacked; if
+    /// it failed, `reason` says why.
+    pub fn ended(
+        &mut self,
+        now: Instant,
+        job: usize,
+        (ending, reason): (Ending, &str),
+        pieces: [&[Digest]; 2],
+    ) {
         let Some(running) = self.running.remove(&job) else { return };
         let host = running.attempt.host;
         let [holds, missing] = pieces.map(|list| list.iter().map(|d| Hash::from_bytes(d.0)));
@@ -250,7 +279,8 @@ impl Fleet {
         let unkept = running.attempt.send.iter().filter(|piece| !holds.contains(piece));
         lacks.extend(unkept.copied());
         if matches!(ending, Ending::Fault | Ending::Unfit) {
-            self.avoid.entry(job).or_default().push(running.attempt.host);
+            self.avoid.entry(job).or_default().push(host);
+            self.faults.insert(host, reason.to_owned());
         }
         self.placement.ended(now, running.attempt, ending);
         self.placement.holds(host, holds);
@@ -292,6 +322,24 @@ impl Fleet {
     pub fn slots(&self) -> usize {
         self.placement.slots()
     }
+}
+
+/// Lets links know what hosts said that were asked for the compiler with the digest `compiler`.
+pub fn remember<'a>(
+    cache: &Path,
+    compiler: &str,
+    verdicts: impl Iterator<Item = (&'a Host, &'a Verdict)> + Clone,
+) {
+    // It is a help and no more.
+    let _ = Memory::new(cache).update(unix_now(), |all| {
+        for (host, verdict) in verdicts.clone() {
+            all.note_verdict(unix_now(), &host.name, compiler, verdict.clone());
+        }
+        if verdicts.clone().any(|(_, verdict)| verdict.is_good()) {
+            let names = verdicts.map(|(host, _)| &*host.name);
+            all.note_farm_works(&farm_key(names.chain([compiler])));
+        }
+    });
 }
 
 fn needs<'a>(ready: &'a Ready, avoid: &'a HashMap<usize, Vec<HostId>>) -> JobNeeds<'a> {

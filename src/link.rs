@@ -1,12 +1,12 @@
 //! A link from its job file to its exit code: read, plan, check, run, report. Each phase is elsewhere; this
 //! is their order, and what must be tidied up whatever happens.
 
+pub mod farm;
 mod summary;
 
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -15,9 +15,8 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place, Shipping};
+use crate::adapter::{self, HostList, Place};
 use crate::attempt::Setup;
-use crate::bundle::About;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
@@ -26,9 +25,7 @@ use crate::hosts::list::Host;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
-use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
-use crate::policy;
 use crate::process::guard::{self, Guard};
 use crate::process::slots::Slots;
 use crate::process::watch::{self, Linker};
@@ -37,7 +34,6 @@ use crate::report::trace::Trace;
 use crate::report::{Reporter, file, write_stderr};
 use crate::run::{End, Jobs, Message, Run};
 use crate::save;
-use crate::toolchain::{self, Identity};
 
 /// More notices on a job file than these are only counted.
 const NOTICES_SHOWN: usize = 10;
@@ -177,7 +173,12 @@ impl Link<'_> {
             }
         };
         let mut no_farm = tool.clone().err();
-        let parcels = self.parcels(&plan, &compiler).unwrap_or_else(|why| {
+        let about = farm::Asker {
+            link: &self.id,
+            math: self.request.options.math,
+            environment: self.request.environment,
+        };
+        let parcels = about.parcels(&plan, &compiler).unwrap_or_else(|why| {
             no_farm.get_or_insert(why);
             None
         });
@@ -206,7 +207,7 @@ impl Link<'_> {
             plan,
             parcels,
         };
-        let setup = Arc::new(self.with_path(setup));
+        let setup = Arc::new(farm::with_path(setup, self.request.environment));
         self.run(setup, no_farm, server, reporter)
     }
 
@@ -216,15 +217,6 @@ impl Link<'_> {
         fleet::probe::usable(list, &self.request.options.never_hosts)
     }
 
-    /// The tripwire comes first on the tool's `PATH`.
-    fn with_path(&self, mut setup: Setup) -> Setup {
-        if setup.plan.adapter.tripwire.is_some() {
-            let path = self.request.environment.path.as_deref().unwrap_or("/usr/bin:/bin");
-            setup.path = Some(format!("{}:{path}", setup.private));
-        }
-        setup
-    }
-
     /// What the bridge knows of the farm's hosts, where it chooses among them.
     fn fleet(&self, setup: &Setup) -> Result<Option<Fleet>, String> {
         let Some(parcels) = setup.parcels.as_ref().filter(|_| !setup.hosts.is_empty()) else {
@@ -232,42 +224,6 @@ impl Link<'_> {
         };
         let cache = self.request.environment.cache.as_deref();
         Fleet::new(setup.hosts.clone(), parcels.compiler(), cache, Instant::now()).map(Some)
-    }
-
-    /// What bundles share, if the adapter ships any; the error says why no job can travel.
-    fn parcels(&self, plan: &Plan, compiler: &Path) -> Result<Option<Parcels>, String> {
-        if plan.adapter.shipping != Shipping::Bundle {
-            return Ok(None);
-        }
-        let Request { options, environment, .. } = self.request;
-        let set = |name: &str| environment.shown.contains_key(name);
-        if let Some(why) = policy::environment_keeps_home(set) {
-            return Err(why);
-        }
-        let jobs = &plan.file.jobs;
-        let args = jobs.first().map_or(&[][..], |job| &job.args);
-        let looked = toolchain::Options {
-            with_ld_lld: jobs.iter().any(parcel::needs_ld_lld),
-            cache_folder: environment.cache.as_deref(),
-            math: match options.math {
-                cli::Math::Strict => toolchain::Math::Strict,
-                cli::Math::Any => toolchain::Math::Any,
-            },
-            target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
-            no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
-            variables: &environment.toolchain,
-        };
-        let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
-            .map_err(|unknown| unknown.to_string())?;
-        let (user, host) = parcel::claims(environment.user.as_deref());
-        let about = About {
-            link: self.id.clone(),
-            user,
-            host,
-            compiler: self.wanted(&toolchain.identity),
-            time_limit_s: plan.limits.farm_time.as_secs(),
-        };
-        Ok(Some(Parcels::new(&plan.file, toolchain, about)))
     }
 
     fn run(
@@ -289,7 +245,7 @@ impl Link<'_> {
         }
         let channel = channel();
         let ready = (setup.scratch.make())
-            .and_then(|()| prepare_tool(&setup))
+            .and_then(|()| farm::prepare_tool(&setup))
             .and_then(|()| self.listen(&channel.0));
         if let Err(error) = ready {
             tidy(&setup, &groups, &[]);
@@ -329,15 +285,6 @@ impl Link<'_> {
     /// There is still somebody who wants the objects.
     fn is_awaited(&self) -> bool {
         self.request.linker.is_none_or(|linker| linker.waits_for(self.request.job_file))
-    }
-
-    /// The identity that hosts must have: for `--math any` without the parts about mathematics.
-    fn wanted(&self, identity: &Identity) -> Identity {
-        let mut wanted = identity.clone();
-        if self.request.options.math == cli::Math::Any {
-            wanted.parts.remove(toolchain::MATH_CLASS);
-        }
-        wanted
     }
 
     /// Lets signals and the linker's end be told to the run.
@@ -412,23 +359,6 @@ impl Link<'_> {
             tell(file::write(&file::target(asked, &own_name), &trace.finish()), reporter);
         }
     }
-}
-
-/// Makes the folder for the adapter's tool, and the tripwire in it.
-fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
-    if setup.plan.place() == Place::Local {
-        return Ok(());
-    }
-    let folder = Path::new(&setup.private);
-    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
-    if let Some(tripwire) = &setup.plan.adapter.tripwire {
-        let path = folder.join(&tripwire.program);
-        let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);
-        let made = fs::write(&path, text)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-        made.with_context(|| path.display().to_string())?;
-    }
-    Ok(())
 }
 
 fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {

@@ -50,7 +50,9 @@ fn run() -> ExitCode {
             })
         }
         Some(Task::Adapters { names }) => doctor::adapters(&names, &environment),
-        Some(Task::Doctor { adapter }) => doctor::doctor(&adapter, &environment),
+        Some(Task::Doctor { adapter, compiler }) => {
+            doctor::doctor(&adapter, compiler.as_deref(), &environment)
+        }
         Some(Task::Replay { folder, compiler, options }) => {
             replay(&folder, compiler, options, &environment)
         }

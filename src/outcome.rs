@@ -46,6 +46,17 @@ pub enum Outcome {
     Refused,
 }
 
+impl Outcome {
+    /// Whether the host of such an attempt is to be looked at by somebody.
+    pub fn blames_host(self) -> bool {
+        use Outcome as O;
+        matches!(
+            self,
+            O::Missing | O::FarmFault | O::ToolLocal | O::FarmUnfit | O::FarmDown | O::TimedOut
+        )
+    }
+}
+
 /// What to do with the job now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {

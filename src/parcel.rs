@@ -225,8 +225,19 @@ impl Parcels {
         Ok(false)
     }
 
-    /// Reads the answer in the file `from`, and makes the job's outputs under the names in `places`.
-    pub fn open(&self, from: &Path, packed: &Packed, places: &[PathBuf]) -> Answered {
+    /// Reads the answer in the file `from`, and makes the job's outputs under the names in `places`. `chosen`
+    /// is the host that was asked, where that is known: reasons name it.
+    pub fn open(
+        &self,
+        from: &Path,
+        packed: &Packed,
+        places: &[PathBuf],
+        chosen: Option<&str>,
+    ) -> Answered {
+        let fault = |reason: String, length| match chosen {
+            Some(host) => Answered::fault(format!("{host}: {reason}"), length),
+            None => Answered::fault(reason, length),
+        };
         let outputs: Vec<(String, PathBuf)> =
             packed.outputs.iter().cloned().zip(places.iter().cloned()).collect();
         let expected = Expected { nonce: packed.nonce, link: &self.about.link, outputs: &outputs };
@@ -238,13 +249,13 @@ impl Parcels {
         let (length, file) = match opened {
             Ok(opened) => opened,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Answered::fault("the client exited with 0 and left no answer".into(), 0);
+                return fault("the client exited with 0 and left no answer".into(), 0);
             }
-            Err(error) => return Answered::fault(format!("the answer cannot be read: {error}"), 0),
+            Err(error) => return fault(format!("the answer cannot be read: {error}"), 0),
         };
         match receive(file, &expected, &self.limits) {
-            Ok(received) => Answered::of(received, length),
-            Err(fault) => Answered::fault(fault.to_string(), length),
+            Ok(received) => Answered::of(received, length, chosen),
+            Err(harm) => fault(harm.to_string(), length),
         }
     }
 }
@@ -263,9 +274,9 @@ impl Answered {
         }
     }
 
-    fn of(received: Received, length: u64) -> Self {
+    fn of(received: Received, length: u64, chosen: Option<&str>) -> Self {
         let Received { response, stdout, stderr } = received;
-        let host = &response.host;
+        let host = chosen.unwrap_or(&response.host);
         let mut missing = Vec::new();
         let (outcome, reason) = match response.answer {
             Answer::Ran { code: Some(0), .. } => (Outcome::Done, String::new()),

@@ -184,6 +184,7 @@ impl<'a> Run<'a> {
             self.show_progress();
         };
         self.tell_who_stayed();
+        self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {
             fleet.remember_speeds();
         }

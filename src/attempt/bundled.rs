@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use anyhow::Context;
 
 use super::{Report, RunCommand, Setup, Verdict, Without, client, failed, judge, refused};
 use crate::bundle::{LeaveOut, NotPacked};
 use crate::collect;
+use crate::hosts::probe;
 use crate::outcome::Outcome;
 use crate::parcel::{Answered, Parcels};
 use crate::plan::Names;
@@ -43,11 +45,10 @@ pub(super) fn tried(
         return refused(error);
     }
     if !status.success() {
-        report.printed = output;
-        return failed(setup, which.place, status);
+        return client_failed(setup, report, status, output);
     }
     let Answered { outcome, reason, printed, host, worker, length, holds, missing } =
-        parcels.open(&bundles.response, &packed, &places);
+        parcels.open(&bundles.response, &packed, &places, report.host.as_deref());
     (report.holds, report.missing) = (holds, missing);
     report.received = length;
     (report.worker, report.printed) = (worker, printed);
@@ -61,6 +62,25 @@ pub(super) fn tried(
     }
     let made = report.made.iter().map(|(made, place)| (made.as_str(), place));
     judge(&report.printed, collect::check_made(made))
+}
+
+/// A client that failed; where we chose the host, the reason names it and what the client said of it.
+fn client_failed(setup: &Setup, report: &mut Report, status: ExitStatus, said: Vec<u8>) -> Verdict {
+    let (outcome, reason) = failed(setup, report.which.place, status);
+    let Some(host) = &report.host else {
+        report.printed = said;
+        return (outcome, reason);
+    };
+    if outcome == Outcome::ToolLocal {
+        return (outcome, format!("{host}: {reason}"));
+    }
+    let said = String::from_utf8_lossy(&said);
+    let words = match probe::Verdict::of(status.code(), &said, probe::Answer::None) {
+        // It was allowed when the link began.
+        probe::Verdict::NotAllowed => "its daemon hung up".into(),
+        verdict => verdict.words(),
+    };
+    (outcome, format!("{host}: {words}"))
 }
 
 /// The two files; gone when the attempt is over.

@@ -75,7 +75,7 @@ impl Link<'_> {
             places,
             retries: jobs.all_retries(),
             fallbacks: jobs.fallbacks(),
-            tool_local: 0,
+            tool_local: jobs.tool_local(),
             hosts: jobs.hosts(),
             bytes: Bytes { inputs: all, distinct, sent, received },
             wall_ms: ms(self.began.elapsed()),

@@ -37,6 +37,7 @@ impl Run<'_> {
         }
         read_ahead(self.setup.clone());
         self.farm_most = self.farm_most.min(fleet.slots().max(1));
+        fleet.known_bad().iter().for_each(|bad| self.reporter.notice(bad));
         self.fleet = Some(fleet);
         self.is_fleet_dead();
     }
@@ -84,7 +85,7 @@ impl Run<'_> {
 
     /// A job that no host is left for.
     fn no_host(&mut self, job: usize) {
-        self.decide(Report::no_host(job));
+        self.decide(Report::no_host(job, self.jobs.last_reason(job)));
     }
 
     pub(super) fn probed(&mut self, host: HostId, verdict: Verdict) {
@@ -119,8 +120,21 @@ impl Run<'_> {
         };
         let Some(fleet) = &mut self.fleet else { return };
         let pieces = [report.holds.as_slice(), &report.missing];
+        let ending = (ending, report.reason.as_str());
         fleet.ended(Instant::now(), report.which.job, ending, pieces);
         self.is_fleet_dead();
+    }
+
+    /// Tells of hosts on which attempts failed, each once.
+    pub(super) fn tell_of_hosts(&mut self) {
+        if self.fleet.is_none() {
+            return;
+        }
+        for (host, (count, reason)) in self.jobs.troubles() {
+            let plural = if count == 1 { "" } else { "s" };
+            let text = format!("{host} failed at {count} attempt{plural}: {reason}");
+            self.reporter.notice(&text);
+        }
     }
 
     /// Looks at the ports of hosts on which jobs run long, and ends probes that take too long.

@@ -126,6 +126,31 @@ impl Jobs {
         self.all.iter().filter(|p| p.came_home && p.state == State::Accepted(Place::Local)).count()
     }
 
+    /// Attempts that the farm's tool would have made on this machine, by itself.
+    pub fn tool_local(&self) -> usize {
+        let tries = self.all.iter().flat_map(|progress| &progress.tries);
+        tries.filter(|attempt| attempt.outcome == Outcome::ToolLocal).count()
+    }
+
+    /// The hosts on which attempts failed for the farm's reasons, with their number and the last reason.
+    pub fn troubles(&self) -> BTreeMap<&str, (usize, &str)> {
+        let mut troubles = BTreeMap::new();
+        for attempt in self.all.iter().flat_map(|progress| &progress.tries) {
+            if let (true, Some(host)) = (attempt.outcome.blames_host(), &attempt.host) {
+                let (count, reason) = troubles.entry(&**host).or_insert((0, ""));
+                *count += 1;
+                let shown = attempt.reason.strip_prefix(&format!("{host}: "));
+                *reason = shown.unwrap_or(&attempt.reason);
+            }
+        }
+        troubles
+    }
+
+    /// Why the last attempt at a job failed.
+    pub(super) fn last_reason(&self, job: usize) -> Option<&str> {
+        self.all[job].tries.last().map(|attempt| &*attempt.reason)
+    }
+
     /// Bytes of bundles that were given to clients, and that came back.
     pub fn bundled(&self) -> (u64, u64) {
         (self.sent, self.received)

@@ -61,9 +61,9 @@ pub(super) type Seen = (Stamp, String);
 
 /// Reads a file.
 pub(super) fn digest(path: &Path) -> Result<Seen> {
-    open(path)
-        .and_then(|(file, stamp)| read(&file, &stamp))
-        .with_context(|| path.display().to_string())
+    let once = || open(path).and_then(|(file, stamp)| read(&file, &stamp));
+    // Somebody may have made a link to it meanwhile, which changes no byte.
+    once().or_else(|_| once()).with_context(|| path.display().to_string())
 }
 
 fn open(path: &Path) -> Result<(File, Stamp)> {

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod cargo;
+mod distccd;
 mod farm;
 mod folder;
 mod jobs;
@@ -22,6 +23,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cargo::assert_cargo_project;
+pub(crate) use distccd::{Client, Host, SLOTS, daemons_user, free_port};
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
 pub(crate) use jobs::{Jobs, MAKE, seed};

@@ -80,8 +80,8 @@ impl Family {
         ";
 
     /// The source of module `n`.
-    fn source(n: usize) -> String {
-        let (near, far) = ((n * 7 + 3) % Self::SIZE, (n * 3 + 1) % Self::SIZE);
+    fn source(n: usize, size: usize) -> String {
+        let (near, far) = ((n * 7 + 3) % size, (n * 3 + 1) % size);
         let (room, odd) = (n % 5 + 2, 2 * n + 1);
         let main = "int main(int argc, char **) { return (step0(argc + 6) & 127) + 1; }";
         format!(
@@ -120,15 +120,21 @@ impl Family {
     /// Compiles all modules into the folder `into`, with `flags` besides the usual.
     #[track_caller]
     pub(crate) fn compile(folder: &Folder, into: &str, flags: &[&str]) {
+        Self::compile_many(folder, into, flags, Self::SIZE);
+    }
+
+    /// The same for a program of `size` modules.
+    #[track_caller]
+    pub(crate) fn compile_many(folder: &Folder, into: &str, flags: &[&str], size: usize) {
         folder.mkdir(into);
         folder.write("src/family.h", Self::HEADER);
         let start = |n| {
             let source = format!("src/m{n}.cpp");
-            folder.write(&source, Self::source(n));
+            folder.write(&source, Self::source(n, size));
             let run = clangxx().args(["-O2", "-flto=thin", "-c"]).args(flags).arg(source).arg("-o");
             run.arg(folder.path(into).join(Self::object(n))).cwd(folder.path("")).start()
         };
-        let numbers: Vec<_> = (0..Self::SIZE).collect();
+        let numbers: Vec<_> = (0..size).collect();
         for some in numbers.chunks(4) {
             let running: Vec<_> = some.iter().map(|&n| start(n)).collect();
             running.into_iter().for_each(|run| drop(run.wait().ok()));

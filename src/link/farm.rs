@@ -1,0 +1,103 @@
+//! What a link needs before it can use a farm: the compiler's identity, the tripwire, a folder for the tool. It does
+//! not know what becomes of jobs there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::adapter::{Place, Shipping};
+use crate::attempt::Setup;
+use crate::bundle::About;
+use crate::cli::{Environment, Math};
+use crate::parcel::{self, Parcels};
+use crate::plan::Plan;
+use crate::policy;
+use crate::toolchain::{self, Identity};
+
+/// Who asks a farm.
+pub struct Asker<'a> {
+    /// The link's id.
+    pub link: &'a str,
+    /// Which hosts' mathematics will do.
+    pub math: Math,
+    /// The environment.
+    pub environment: &'a Environment,
+}
+
+impl Asker<'_> {
+    /// What bundles share, if the adapter ships any; the error says why no job can travel.
+    pub fn parcels(&self, plan: &Plan, compiler: &Path) -> Result<Option<Parcels>, String> {
+        if plan.adapter.shipping != Shipping::Bundle {
+            return Ok(None);
+        }
+        let environment = self.environment;
+        let set = |name: &str| environment.shown.contains_key(name);
+        if let Some(why) = policy::environment_keeps_home(set) {
+            return Err(why);
+        }
+        let jobs = &plan.file.jobs;
+        let args = jobs.first().map_or(&[][..], |job| &job.args);
+        let looked = toolchain::Options {
+            with_ld_lld: jobs.iter().any(parcel::needs_ld_lld),
+            cache_folder: environment.cache.as_deref(),
+            math: match self.math {
+                Math::Strict => toolchain::Math::Strict,
+                Math::Any => toolchain::Math::Any,
+            },
+            target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
+            no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
+            variables: &environment.toolchain,
+        };
+        let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
+            .map_err(|unknown| unknown.to_string())?;
+        let (user, host) = parcel::claims(environment.user.as_deref());
+        let about = About {
+            link: self.link.to_owned(),
+            user,
+            host,
+            compiler: wanted(&toolchain.identity, self.math),
+            time_limit_s: plan.limits.farm_time.as_secs(),
+        };
+        Ok(Some(Parcels::new(&plan.file, toolchain, about)))
+    }
+}
+
+/// The identity that hosts must have: for `--math any` without the parts about mathematics.
+fn wanted(identity: &Identity, math: Math) -> Identity {
+    let mut wanted = identity.clone();
+    if math == Math::Any {
+        wanted.parts.remove(toolchain::MATH_CLASS);
+    }
+    wanted
+}
+
+/// The tripwire comes first on the tool's `PATH`.
+pub fn with_path(mut setup: Setup, environment: &Environment) -> Setup {
+    if setup.plan.adapter.tripwire.is_some() {
+        let path = environment.path.as_deref().unwrap_or("/usr/bin:/bin");
+        setup.path = Some(format!("{}:{path}", setup.private));
+    }
+    setup
+}
+
+/// Makes the folder for the adapter's tool, and the tripwire in it.
+///
+/// # Errors
+/// They cannot be made.
+pub fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
+    if setup.plan.place() == Place::Local {
+        return Ok(());
+    }
+    let folder = Path::new(&setup.private);
+    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    if let Some(tripwire) = &setup.plan.adapter.tripwire {
+        let path = folder.join(&tripwire.program);
+        let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);
+        let made = fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+        made.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
