@@ -337,3 +337,30 @@ pub fn claims(user: Option<&str>) -> (String, String) {
         host.nodename().to_string_lossy().into_owned(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Response;
+
+    #[test]
+    fn what_a_host_lacks_and_what_it_holds_is_kept() {
+        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+        let response = Response {
+            nonce: Nonce::NONE,
+            worker: "0.1.0".to_owned(),
+            host: "h".to_owned(),
+            link: "7f".to_owned(),
+            job: 0,
+            answer: Answer::MissingPieces { pieces: vec![lacks] },
+            outputs: Vec::new(),
+            ms: 0,
+            peak_kb: 0,
+            holds: vec![holds],
+        };
+        let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
+        let answered = Answered::of(received, 1);
+        assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
+        assert_eq!((answered.outcome, &*answered.reason), (Outcome::FarmFault, "h lacks 1 pieces"));
+    }
+}
