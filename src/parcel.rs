@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    self, About, Answer, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce, NotPacked,
-    Received, prepare, probe, receive,
+    self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
+    NotPacked, Received, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -141,9 +141,14 @@ impl Parcels {
         bundle::pieces(job, |input| self.library.content(input).map_err(NotPacked::StaysHere))
     }
 
-    /// The same without waiting: none until all of them were read.
+    /// The same without waiting: none until all of them were read. An input that cannot be read is left
+    /// out: whoever packs the job tells of it.
     pub fn pieces_if_read(&self, job: &Job) -> Option<Vec<(Digest, u64)>> {
-        bundle::pieces(job, |input| self.library.if_read(input).ok_or(())).ok()
+        let unreadable = Content { blake3: crate::bundle::Hex([0; 32]), length: 0 };
+        let content = |input: &Text| {
+            self.library.if_read(input).map(|read| read.unwrap_or(unreadable)).ok_or(())
+        };
+        bundle::pieces(job, content).ok()
     }
 
     /// Packs `job` into the file `to`, without what `leave_out` names.
@@ -357,9 +362,10 @@ mod tests {
             ms: 0,
             peak_kb: 0,
             holds: vec![holds],
+            stores: true,
         };
         let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
-        let answered = Answered::of(received, 1);
+        let answered = Answered::of(received, 1, None);
         assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
         assert_eq!((answered.outcome, &*answered.reason), (Outcome::FarmFault, "h lacks 1 pieces"));
     }
