@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::adapter::{Meaning, Place};
+use crate::bundle::Digest;
 use crate::cli;
 use crate::collect::{self, Scratch};
 use crate::hosts::list::Host;
@@ -65,6 +66,15 @@ pub struct Which {
     pub number: usize,
 }
 
+/// Pieces that the request of an attempt does without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// The host holds them.
+    pub held: Vec<Digest>,
+    /// They are on their way to the host.
+    pub in_flight: Vec<Digest>,
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Report {
@@ -82,6 +92,10 @@ pub struct Report {
     pub host: Option<String>,
     /// The version of the worker.
     pub worker: Option<String>,
+    /// Pieces of the request that the host holds now.
+    pub holds: Vec<Digest>,
+    /// Pieces that the host lacked.
+    pub missing: Vec<Digest>,
     /// Bytes of the bundle that was given to the client.
     pub sent: u64,
     /// Bytes of the bundle that came back.
@@ -113,6 +127,8 @@ impl Report {
             made: Vec::new(),
             host: None,
             worker: None,
+            holds: Vec::new(),
+            missing: Vec::new(),
             sent: 0,
             received: 0,
             outputs: Vec::new(),
@@ -123,13 +139,19 @@ impl Report {
 }
 
 /// Makes the attempt. `on_start` hears of the process as soon as there is one.
-pub fn attempt(setup: &Setup, groups: &Groups, which: Which, on_start: OnStart<'_>) -> Report {
+pub fn attempt(
+    setup: &Setup,
+    groups: &Groups,
+    which: Which,
+    without: &Without,
+    on_start: OnStart<'_>,
+) -> Report {
     let began = Instant::now();
     let mut report = Report::not_started(which, began, String::new());
     let run = |command: &Command| start(groups, command, on_start);
     let (outcome, reason) = match &setup.parcels {
         Some(parcels) if which.place == Place::Farm => {
-            bundled::tried(setup, parcels, &mut report, &run)
+            bundled::tried(setup, (parcels, without), &mut report, &run)
         }
         _ => direct(setup, &mut report, &run),
     };

@@ -3,10 +3,14 @@
 
 pub mod probe;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use blake3::Hash;
+
+use crate::attempt::Without;
+use crate::bundle::Digest;
 use crate::hosts::alive::Pulse;
 use crate::hosts::list::{Host, Kind};
 use crate::hosts::locks::{Held, Locks};
@@ -19,10 +23,10 @@ use crate::process::pool::own_folder;
 pub const WINDOW: usize = 8;
 
 /// What is to be done next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Start this one of the jobs on this host.
-    Start(usize, HostId),
+    /// Start this one of the jobs on this host, without these pieces.
+    Start(usize, HostId, Without),
     /// Ask again then, and whenever something has ended.
     Wait(Option<Instant>),
     /// No host is left for this one of the jobs.
@@ -30,7 +34,7 @@ pub enum Next {
 }
 
 /// A job that waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ready {
     /// Its number.
     pub job: usize,
@@ -38,6 +42,8 @@ pub struct Ready {
     pub work: u64,
     /// Slots that it takes of a host.
     pub slots: u32,
+    /// Its pieces and their lengths, where they are known.
+    pub pieces: Vec<(Hash, u64)>,
 }
 
 #[derive(Debug)]
@@ -62,6 +68,8 @@ pub struct Fleet {
     avoid: HashMap<usize, Vec<HostId>>,
     /// The last fault of each host in this link.
     faults: HashMap<HostId, String>,
+    /// Jobs that a host lacked pieces for: they are sent whole from then on.
+    whole: HashSet<usize>,
 }
 
 /// Seconds since 1970.
@@ -106,6 +114,7 @@ impl Fleet {
             running: HashMap::new(),
             avoid: HashMap::new(),
             faults: HashMap::new(),
+            whole: HashSet::new(),
             memory,
             farm,
             hosts,
@@ -202,7 +211,7 @@ impl Fleet {
 
     /// Chooses among `ready`, the first first.
     pub fn next(&mut self, now: Instant, ready: &[Ready]) -> Next {
-        let Fleet { verdicts, locks, placement, avoid, .. } = self;
+        let Fleet { verdicts, locks, placement, avoid, whole, .. } = self;
         let needs: Vec<JobNeeds<'_>> = ready.iter().map(|job| needs(job, avoid)).collect();
         let mut slots = None;
         let pick = placement.pick(now, &needs, |host, count| {
@@ -221,11 +230,22 @@ impl Fleet {
         });
         match pick {
             Pick::Start { job, host } => {
-                let attempt = placement.started(now, host, &needs[job]);
+                // Nothing is believed to stay on a host that keeps nothing.
+                let stores = matches!(&verdicts[host.0], Some(Verdict::Good { stores: true }));
+                let pieces = if stores { needs[job].pieces } else { &[] };
+                let whole = whole.contains(&ready[job].job);
+                let needs = JobNeeds { pieces, whole, ..needs[job] };
+                let attempt = placement.started(now, host, &needs);
+                let digests =
+                    |pieces: &[Hash]| pieces.iter().map(|piece| (*piece).into()).collect();
+                let without = Without {
+                    held: digests(&attempt.held),
+                    in_flight: digests(&attempt.in_flight),
+                };
                 let pulse = (self.hosts[host.0].kind == Kind::Tcp).then(|| Pulse::new(now));
                 let running = Running { attempt, _slots: slots, pulse };
                 self.running.insert(ready[job].job, running);
-                Next::Start(job, host)
+                Next::Start(job, host, without)
             }
             Pick::Wait(until) => Next::Wait(until),
             Pick::NoHost { job } => Next::NoHost(job),
@@ -239,15 +259,32 @@ impl Fleet {
         }
     }
 
-    /// Takes the end of a job's attempt; if it failed, `reason` says why.
-    pub fn ended(&mut self, now: Instant, job: usize, ending: Ending, reason: &str) {
+    /// Takes the end of a job's attempt, with the pieces that its host holds now, and those that it lacked; if it
+    /// failed, `reason` says why.
+    pub fn ended(
+        &mut self,
+        now: Instant,
+        job: usize,
+        (ending, reason): (Ending, &str),
+        pieces: [&[Digest]; 2],
+    ) {
         let Some(running) = self.running.remove(&job) else { return };
+        let host = running.attempt.host;
+        let [holds, missing] = pieces.map(|list| list.iter().map(|d| Hash::from_bytes(d.0)));
+        let holds: HashSet<Hash> = holds.collect();
+        let mut lacks: Vec<Hash> = missing.collect();
+        if !lacks.is_empty() {
+            self.whole.insert(job);
+        }
+        let unkept = running.attempt.send.iter().filter(|piece| !holds.contains(piece));
+        lacks.extend(unkept.copied());
         if matches!(ending, Ending::Fault | Ending::Unfit) {
-            let host = running.attempt.host;
             self.avoid.entry(job).or_default().push(host);
             self.faults.insert(host, reason.to_owned());
         }
         self.placement.ended(now, running.attempt, ending);
+        self.placement.holds(host, holds);
+        self.placement.lacks(host, &lacks);
     }
 
     /// Jobs whose host is to be looked at now, and where; the next look of each is put off.
@@ -305,13 +342,13 @@ pub fn remember<'a>(
     });
 }
 
-fn needs<'a>(ready: &Ready, avoid: &'a HashMap<usize, Vec<HostId>>) -> JobNeeds<'a> {
+fn needs<'a>(ready: &'a Ready, avoid: &'a HashMap<usize, Vec<HostId>>) -> JobNeeds<'a> {
     JobNeeds {
-        pieces: &[],
+        pieces: &ready.pieces,
         work: ready.work,
         slots: ready.slots,
         avoid: avoid.get(&ready.job).map_or(&[], Vec::as_slice),
-        whole: true,
+        whole: false,
     }
 }
 

@@ -18,6 +18,9 @@ pub enum Outcome {
     Missing,
     /// The farm, not the job, is at fault, and another attempt may go better.
     FarmFault,
+    /// The host lacks pieces that the request left out.
+    #[serde(rename = "farm_fault")]
+    MissingPieces,
     /// The host has no room at the moment.
     #[serde(rename = "farm_fault")]
     FarmBusy,
@@ -61,6 +64,8 @@ pub enum Next {
     Accept,
     /// Try again on the farm, after a pause.
     Retry,
+    /// Send it again, whole.
+    Resend,
     /// Run it on this machine.
     GoHome,
     /// Give the job up; it is the compiler's or the machine's fault.
@@ -84,6 +89,7 @@ pub fn next(outcome: Outcome, place: Place, retries: u32, fallback: Fallback) ->
         (O::Cancelled, _) => Next::Stop,
         (O::Refused, _) => Next::Fail,
         (_, Place::Local) => Next::Fail,
+        (O::MissingPieces, Place::Farm) => Next::Resend,
         (O::FarmFault | O::FarmBusy | O::Missing, Place::Farm) if retries > 0 => Next::Retry,
         // Home confirms it: a farm's compiler can fail where ours would not. `never` forbids even that.
         (O::CompilerError, Place::Farm) if fallback == Fallback::Never => Next::Fail,
@@ -99,11 +105,12 @@ mod tests {
 
     /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
     /// `--fallback never`; then on this machine.
-    const TABLE: [(Outcome, [Next; 4]); 13] = [
+    const TABLE: [(Outcome, [Next; 4]); 14] = [
         (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
         (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
         (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmFault, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::MissingPieces, [Next::Resend, Next::Resend, Next::Resend, Next::Fail]),
         (Outcome::FarmBusy, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::ToolLocal, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),

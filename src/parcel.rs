@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    About, Answer, Expected, Library, Limits, Names, Nonce, NotPacked, Received, prepare, probe,
-    receive,
+    self, About, Answer, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce, NotPacked,
+    Received, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -107,6 +107,10 @@ pub struct Answered {
     pub worker: Option<String>,
     /// Bytes of the answer.
     pub length: u64,
+    /// The request's pieces that the host holds now.
+    pub holds: Vec<Digest>,
+    /// The pieces without which the host did not run it, though the request said that they are there.
+    pub missing: Vec<Digest>,
 }
 
 impl Parcels {
@@ -128,11 +132,31 @@ impl Parcels {
         &self.about.compiler.code
     }
 
-    /// Packs `job` into the file `to`.
+    /// The pieces that `job` may share with others, each once, with their lengths in bytes; so that a host
+    /// can be chosen by what it holds.
+    ///
+    /// # Errors
+    /// [`NotPacked::StaysHere`] where an input cannot be read.
+    pub fn pieces(&self, job: &Job) -> Result<Vec<(Digest, u64)>, NotPacked> {
+        bundle::pieces(job, |input| self.library.content(input).map_err(NotPacked::StaysHere))
+    }
+
+    /// The same without waiting: none until all of them were read.
+    pub fn pieces_if_read(&self, job: &Job) -> Option<Vec<(Digest, u64)>> {
+        bundle::pieces(job, |input| self.library.if_read(input).ok_or(())).ok()
+    }
+
+    /// Packs `job` into the file `to`, without what `leave_out` names.
     ///
     /// # Errors
     /// See [`NotPacked`].
-    pub fn pack(&self, job: &Job, number: usize, to: &Path) -> Result<Packed, NotPacked> {
+    pub fn pack(
+        &self,
+        job: &Job,
+        number: usize,
+        leave_out: &LeaveOut<'_>,
+        to: &Path,
+    ) -> Result<Packed, NotPacked> {
         let stays = |why: String| NotPacked::StaysHere(why);
         self.toolchain.still_same().map_err(|changed| NotPacked::Changed(changed.to_string()))?;
         let weight = policy::check(own_args(job), &Named::from(job))
@@ -143,6 +167,7 @@ impl Parcels {
         let job = Job { args: own_args(job).to_vec(), ..job.clone() };
         let about = (number, weight.slots());
         let mut prepared = prepare(&job, about, (&self.names, &self.library), &self.about)?;
+        prepared.hold(leave_out);
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         let request = prepared.request;
@@ -167,7 +192,9 @@ impl Parcels {
         match receive(file, &expected, &self.limits) {
             Err(_) => host_probe::Answer::None,
             Ok(Received { response, .. }) => match response.answer {
-                Answer::Ran { code: Some(0), .. } => host_probe::Answer::Good,
+                Answer::Ran { code: Some(0), .. } => {
+                    host_probe::Answer::Good { stores: response.stores }
+                }
                 Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
                     host_probe::Answer::OtherClang(reason)
                 }
@@ -242,12 +269,15 @@ impl Answered {
             host: None,
             worker: None,
             length,
+            holds: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
     fn of(received: Received, length: u64, chosen: Option<&str>) -> Self {
         let Received { response, stdout, stderr } = received;
         let host = chosen.unwrap_or(&response.host);
+        let mut missing = Vec::new();
         let (outcome, reason) = match response.answer {
             Answer::Ran { code: Some(0), .. } => (Outcome::Done, String::new()),
             Answer::Ran { code: Some(code), .. } => {
@@ -270,7 +300,8 @@ impl Answered {
                 (Outcome::FarmUnfit, format!("{host}: {reason}"))
             }
             Answer::MissingPieces { pieces } => {
-                (Outcome::FarmFault, format!("{host} lacks {} pieces", pieces.len()))
+                missing = pieces;
+                (Outcome::MissingPieces, format!("{host} lacks {} pieces", missing.len()))
             }
             Answer::Busy { reason } => (Outcome::FarmBusy, format!("{host} is busy: {reason}")),
             Answer::Unfit { reason } => (Outcome::FarmFault, format!("{host} is unfit: {reason}")),
@@ -291,6 +322,8 @@ impl Answered {
             host: Some(response.host),
             worker: Some(response.worker),
             length,
+            holds: response.holds,
+            missing,
         }
     }
 }

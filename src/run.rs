@@ -316,6 +316,7 @@ impl<'a> Run<'a> {
                 self.jobs.retry(job);
                 self.paused.push((Instant::now() + pause, job));
             }
+            Next::Resend => self.farm.push_first(job),
             Next::GoHome => {
                 self.reporter.detail(&format!("{module}: {}; running it here", report.reason));
                 if report.outcome == Outcome::StaysHere {

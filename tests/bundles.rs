@@ -27,7 +27,6 @@ fn about() -> About {
         host: "h".to_owned(),
         compiler: Identity { version, parts: BTreeMap::new(), code, full },
         time_limit_s: 60,
-        in_flight: vec![],
     }
 }
 
@@ -100,6 +99,7 @@ fn response_to(request: &bundle::Request) -> Response {
         ms: 1,
         peak_kb: 1,
         holds: vec![],
+        stores: false,
     }
 }
 

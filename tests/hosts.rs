@@ -161,7 +161,7 @@ fn probes_of_real_daemons_are_told_apart() {
         let text = |end| String::from_utf8(folder.read(format!("{name}.{end}"))).unwrap();
         Verdict::of(text("code").trim().parse().ok(), &text("stderr"), answer)
     };
-    assert_eq!(verdict("good", Answer::Good), Verdict::Good);
+    assert_eq!(verdict("good", Answer::Good { stores: false }), Verdict::Good { stores: false });
     assert_eq!(verdict("not-allowed", Answer::None), Verdict::NotAllowed);
     assert_eq!(verdict("missing", Answer::None), Verdict::WorkerMissing);
     let down = verdict("down", Answer::None).words();

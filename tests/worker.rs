@@ -10,7 +10,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use dtlto_bridge::bundle::{Answer, Expected, Fault, Limits, Prepared, receive};
+use dtlto_bridge::bundle::{Answer, Expected, Fault, LeaveOut, Limits, Prepared, receive};
 use kit::{Folder, LinkJobs, Modules, Run, Worker, bridge_path, llvm_ar, skip, skip_without, tool};
 
 /// LinkJobs of the small program, compiled with `flags` besides the usual.
@@ -228,7 +228,8 @@ fn pieces_that_nobody_keeps_here_are_missing() {
     skip_without!("clang-22", "ld.lld-22");
     let (jobs, worker) = (modules(&[]), Worker::new(""));
     let mut prepared = jobs.prepare(0);
-    prepared.hold(|_| true);
+    let all: Vec<_> = prepared.request.files.iter().map(|file| file.pieces[0].blake3).collect();
+    prepared.hold(&LeaveOut { held: &all, in_flight: &[] });
     let answered = worker.answer(&mut prepared);
     let Answer::MissingPieces { pieces } = answered.answer() else {
         panic!("{:?}", answered.answer())

@@ -7,8 +7,8 @@ use std::process::ExitStatus;
 
 use anyhow::Context;
 
-use super::{Report, RunCommand, Setup, Verdict, client, failed, judge, refused};
-use crate::bundle::NotPacked;
+use super::{Report, RunCommand, Setup, Verdict, Without, client, failed, judge, refused};
+use crate::bundle::{LeaveOut, NotPacked};
 use crate::collect;
 use crate::hosts::probe;
 use crate::outcome::Outcome;
@@ -18,7 +18,7 @@ use crate::process::Ended;
 
 pub(super) fn tried(
     setup: &Setup,
-    parcels: &Parcels,
+    (parcels, without): (&Parcels, &Without),
     report: &mut Report,
     run: RunCommand<'_>,
 ) -> Verdict {
@@ -29,7 +29,8 @@ pub(super) fn tried(
         Ok(bundles) => bundles,
         Err(error) => return refused(error),
     };
-    let packed = match parcels.pack(job, which.job, &bundles.request) {
+    let leave_out = LeaveOut { held: &without.held, in_flight: &without.in_flight };
+    let packed = match parcels.pack(job, which.job, &leave_out, &bundles.request) {
         Ok(packed) => packed,
         Err(error) => return not_packed(error),
     };
@@ -46,12 +47,16 @@ pub(super) fn tried(
     if !status.success() {
         return client_failed(setup, report, status, output);
     }
-    let Answered { outcome, reason, printed, host, worker, length } =
+    let Answered { outcome, reason, printed, host, worker, length, holds, missing } =
         parcels.open(&bundles.response, &packed, &places, report.host.as_deref());
+    (report.holds, report.missing) = (holds, missing);
     report.received = length;
     (report.worker, report.printed) = (worker, printed);
     // Where we chose the host, it is known by the name that we chose it by.
     report.host = report.host.take().or(host);
+    if outcome == Outcome::MissingPieces && *without == Without::default() {
+        return (Outcome::FarmFault, format!("{reason}, but nothing was left out"));
+    }
     if outcome != Outcome::Done {
         return (outcome, reason);
     }

@@ -15,7 +15,7 @@ pub(super) struct Moved {
 }
 
 /// The name of the index in a bundle.
-pub(super) const INDEX: &str = "index";
+pub const INDEX: &str = "index";
 
 /// The name of a further input in a bundle.
 pub(super) fn other(number: usize) -> String {

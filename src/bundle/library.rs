@@ -57,6 +57,11 @@ impl Library {
         self.known(path).content.get_or_init(read).clone()
     }
 
+    /// The same without waiting: none unless the file was read.
+    pub fn if_read(&self, path: &Text) -> Option<Content> {
+        self.known(path).content.get()?.clone().ok()
+    }
+
     /// The hash that the module at `path` carries of itself.
     ///
     /// # Errors

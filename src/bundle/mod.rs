@@ -22,12 +22,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use args::INDEX;
 pub use fault::{Fault, NotPacked};
 pub use header::{Header, Kind};
 pub use hex::{Digest, Hex, Nonce};
 pub use library::{Content, Library};
 pub use names::Names;
-pub use prepare::{About, Prepared, prepare, probe};
+pub use prepare::{About, LeaveOut, Prepared, pieces, prepare, probe};
 pub use request::{Opened, open};
 pub use response::{Expected, Received, answer, cannot_read, receive};
 
@@ -103,9 +104,10 @@ pub struct Request {
     pub time_limit_s: u64,
     /// Slots that the job takes of a host.
     pub weight: u32,
-    /// Links of this user that are under way.
+    /// Those held pieces that the host may not have yet: another request that is on its way there carries
+    /// them. The worker waits a little for these.
     #[serde(default)]
-    pub in_flight: Vec<String>,
+    pub in_flight: Vec<Digest>,
 }
 
 impl Request {
@@ -137,7 +139,7 @@ pub struct Piece {
     pub blake3: Digest,
     /// Bytes.
     pub length: u64,
-    /// Not in the bundle: the far side is believed to have it.
+    /// Not in the bundle: the far side is believed to have it, or to get it from another request.
     #[serde(default)]
     pub held: bool,
 }
@@ -166,9 +168,12 @@ pub struct Response {
     /// The most memory the compiler had, in KiB.
     #[serde(default)]
     pub peak_kb: u64,
-    /// Pieces, or links, that the host holds now.
+    /// The request's pieces that the host holds now.
     #[serde(default)]
-    pub holds: Vec<String>,
+    pub holds: Vec<Digest>,
+    /// The host keeps pieces.
+    #[serde(default)]
+    pub stores: bool,
 }
 
 /// A worker's answer.

@@ -28,8 +28,15 @@ pub struct About {
     pub compiler: Identity,
     /// Seconds that a compiler may take.
     pub time_limit_s: u64,
-    /// Links of this user that are under way.
-    pub in_flight: Vec<String>,
+}
+
+/// The pieces that a request does without. Those that its job does not read mean nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaveOut<'a> {
+    /// The host has said that it holds them.
+    pub held: &'a [Digest],
+    /// Another request is carrying them to the host now.
+    pub in_flight: &'a [Digest],
 }
 
 /// A request that can be packed, as often as it is tried.
@@ -63,9 +70,10 @@ pub fn prepare(
         |module: &Text| names.get(module).ok_or_else(|| stays(format!("{module} has no name")));
     let moved = args::moved(job, &new(&job.primary)?).map_err(stays)?;
 
-    let modules: BTreeSet<&Text> = job.imports.iter().chain([&job.primary]).collect();
-    let modules: Vec<(&Text, String)> =
-        modules.into_iter().map(|old| Ok((old, new(old)?))).collect::<Result<_, NotPacked>>()?;
+    let modules: Vec<(&Text, String)> = modules(job)
+        .into_iter()
+        .map(|old| Ok((old, new(old)?)))
+        .collect::<Result<_, NotPacked>>()?;
     let index = fs::read(Path::new(&*job.index)).map_err(NotPacked::io(&*job.index))?;
     let index =
         renamed(&index, &modules, library).map_err(|why| stays(format!("{}: {why}", job.index)))?;
@@ -90,7 +98,7 @@ pub fn prepare(
     name::check(files.iter().map(|file| &file.name).chain(&moved.outputs).map(String::as_str))
         .map_err(|fault| stays(fault.to_string()))?;
 
-    let About { link, user, host, compiler, time_limit_s, in_flight } = about.clone();
+    let About { link, user, host, compiler, time_limit_s } = about.clone();
     let request = Request {
         nonce: Nonce::NONE,
         bridge: env!("CARGO_PKG_VERSION").to_owned(),
@@ -105,7 +113,7 @@ pub fn prepare(
         compiler,
         time_limit_s,
         weight,
-        in_flight,
+        in_flight: Vec::new(),
     };
     Ok(Prepared { request, sources })
 }
@@ -113,7 +121,7 @@ pub fn prepare(
 /// Prepares a request that asks only whether a host would do jobs like those of its link; of `args` the target
 /// and the like decide about config files.
 pub fn probe(about: &About, args: Vec<String>) -> Prepared {
-    let About { link, user, host, compiler, time_limit_s, in_flight } = about.clone();
+    let About { link, user, host, compiler, time_limit_s } = about.clone();
     let request = Request {
         nonce: Nonce::NONE,
         bridge: env!("CARGO_PKG_VERSION").to_owned(),
@@ -128,9 +136,34 @@ pub fn probe(about: &About, args: Vec<String>) -> Prepared {
         compiler,
         time_limit_s,
         weight: 1,
-        in_flight,
+        in_flight: Vec::new(),
     };
     Prepared { request, sources: Vec::new() }
+}
+
+/// The modules that a job reads.
+fn modules(job: &Job) -> BTreeSet<&Text> {
+    job.imports.iter().chain([&job.primary]).collect()
+}
+
+/// The pieces that `job` may share with others, each once, with their lengths in bytes: all of its inputs
+/// but the index, which no other job has.
+///
+/// # Errors
+/// The first of `content`.
+pub fn pieces<E>(
+    job: &Job,
+    content: impl Fn(&Text) -> Result<Content, E>,
+) -> Result<Vec<(Digest, u64)>, E> {
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for input in modules(job).into_iter().chain(&job.other_inputs) {
+        let Content { blake3, length } = content(input)?;
+        if seen.insert(blake3) {
+            found.push((blake3, length));
+        }
+    }
+    Ok(found)
 }
 
 /// The index with the new names. LLD up to 22 damages hashes too, where a name is not ASCII near its end,
@@ -156,11 +189,19 @@ fn renamed(
 }
 
 impl Prepared {
-    /// Leaves out the pieces that the far side has.
-    pub fn hold(&mut self, has: impl Fn(&Digest) -> bool) {
+    /// Leaves out these pieces, and no others. What is held is not waited for.
+    pub fn hold(&mut self, leave_out: &LeaveOut<'_>) {
+        let [held, in_flight] =
+            [leave_out.held, leave_out.in_flight].map(|list| list.iter().collect::<HashSet<_>>());
+        let mut waited_for = BTreeSet::new();
         for piece in self.request.files.iter_mut().flat_map(|file| &mut file.pieces) {
-            piece.held = has(&piece.blake3);
+            let is_held = held.contains(&piece.blake3);
+            piece.held = is_held || in_flight.contains(&piece.blake3);
+            if piece.held && !is_held {
+                waited_for.insert(piece.blake3);
+            }
         }
+        self.request.in_flight = waited_for.into_iter().collect();
     }
 
     /// Bytes that the job's files take on the far side.

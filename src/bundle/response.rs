@@ -88,6 +88,7 @@ fn from_header(nonce: Nonce, worker: &str, host: &str, answer: Answer) -> Respon
         ms: 0,
         peak_kb: 0,
         holds: Vec::new(),
+        stores: false,
     }
 }
 

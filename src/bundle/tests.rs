@@ -133,11 +133,20 @@ fn forged(kind: Kind, manifest: &Value, entries: Vec<Entry>) -> Vec<u8> {
 
 /// Reads a request into a folder of its own. Nothing of it is held here.
 fn unpacked(bundle: &[u8]) -> Result<(Request, tempfile::TempDir), Fault> {
+    unpacked_from(bundle, &[])
+}
+
+/// The same where the far side holds `held`.
+fn unpacked_from(bundle: &[u8], held: &[&str]) -> Result<(Request, tempfile::TempDir), Fault> {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
     let opened = open(Cursor::new(bundle), &Limits::default());
-    let request = opened.and_then(|opened| opened.unpack(&inner, &mut |_, _| Ok(false)));
+    let store = &mut |digest: &Digest, to: &Path| {
+        let found = held.iter().find(|content| Digest::of(content.as_bytes()) == *digest);
+        found.map_or(Ok(false), |content| std::fs::write(to, content).map(|()| true))
+    };
+    let request = opened.and_then(|opened| opened.unpack(&inner, store));
     let beside = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(beside, 1, "something was made outside of the folder");
     Ok((request?, folder))

@@ -156,7 +156,7 @@ fn rows(hosts: &[Host], found: &[(Verdict, Duration)]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for (host, (verdict, took)) in hosts.iter().zip(found) {
         let [reachable, worker, clang, allowed] = match verdict {
-            Verdict::Good => ["yes", "yes", "same", "yes"],
+            Verdict::Good { .. } => ["yes", "yes", "same", "yes"],
             Verdict::WorkerMissing => ["yes", "missing", "?", "yes"],
             Verdict::NotAllowed => ["yes", "?", "?", "no"],
             Verdict::OtherClang(_) => ["yes", "yes", "other", "yes"],

@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn a_probe_counts_for_a_while_and_for_its_compiler() {
         let mut all = Remembered::default();
-        all.note_verdict(NOW, "a", "x", Verdict::Good);
+        all.note_verdict(NOW, "a", "x", Verdict::Good { stores: true });
         all.note_verdict(NOW, "b", "x", Verdict::NotAllowed);
-        assert_eq!(all.verdict(NOW + GOOD - 1, "a", "x"), Some(&Verdict::Good));
+        assert_eq!(all.verdict(NOW + GOOD - 1, "a", "x"), Some(&Verdict::Good { stores: true }));
         assert_eq!(all.verdict(NOW + GOOD, "a", "x"), None);
         assert_eq!(all.verdict(NOW + BAD - 1, "b", "x"), Some(&Verdict::NotAllowed));
         assert_eq!(all.verdict(NOW + BAD, "b", "x"), None);

@@ -24,7 +24,10 @@ pub enum Answer {
     /// No response, or none to this request.
     None,
     /// The worker can do this link's jobs.
-    Good,
+    Good {
+        /// It keeps pieces.
+        stores: bool,
+    },
     /// It has no compiler, or another one; its words.
     OtherClang(String),
     /// It does not do our jobs for another reason; its words.
@@ -36,7 +39,10 @@ pub enum Answer {
 #[serde(rename_all = "snake_case", tag = "is", content = "text")]
 pub enum Verdict {
     /// It can do this link's jobs.
-    Good,
+    Good {
+        /// It keeps pieces.
+        stores: bool,
+    },
     /// The daemon allows the worker, but there is none.
     WorkerMissing,
     /// The daemon hangs up: this machine, or the worker, is not on its lists. It does not say which.
@@ -54,10 +60,10 @@ impl Verdict {
     /// response.
     pub fn of(code: Option<i32>, stderr: &str, answer: Answer) -> Self {
         match (answer, code) {
-            (Answer::Good, Some(0)) => return Verdict::Good,
+            (Answer::Good { stores }, Some(0)) => return Verdict::Good { stores },
             (Answer::OtherClang(text), _) => return Verdict::OtherClang(text),
             (Answer::Refused(text), _) => return Verdict::Refused(text),
-            (Answer::Good | Answer::None, _) => {}
+            (Answer::Good { .. } | Answer::None, _) => {}
         }
         let cause = cause(stderr);
         match code {
@@ -82,13 +88,13 @@ impl Verdict {
 
     /// The host can do this link's jobs.
     pub fn is_good(&self) -> bool {
-        *self == Verdict::Good
+        matches!(self, Verdict::Good { .. })
     }
 
     /// The verdict in a few words.
     pub fn words(&self) -> String {
         match self {
-            Verdict::Good => "good".into(),
+            Verdict::Good { .. } => "good".into(),
             Verdict::WorkerMissing => "worker missing".into(),
             Verdict::NotAllowed => "not allowed".into(),
             Verdict::OtherClang(text) => format!("other clang: {text}"),
@@ -100,7 +106,7 @@ impl Verdict {
     /// What the administrator can do about it.
     pub fn next_step(&self) -> Option<&'static str> {
         Some(match self {
-            Verdict::Good => return None,
+            Verdict::Good { .. } => return None,
             Verdict::WorkerMissing => {
                 "install the worker there (scripts/install-worker), at the path that stands in the \
                  file that DISTCC_CMDLIST names, if distccd has one"
@@ -167,11 +173,12 @@ mod tests {
     #[test]
     fn a_response_beats_all_else() {
         let refused = Answer::Refused("no settings".into());
-        assert_eq!(Verdict::of(Some(0), "", Answer::Good), Verdict::Good);
+        let good = Verdict::of(Some(0), "", Answer::Good { stores: true });
+        assert_eq!(good, Verdict::Good { stores: true });
         assert_eq!(Verdict::of(Some(0), "", refused), Verdict::Refused("no settings".into()));
         let other = Verdict::of(Some(0), "", Answer::OtherClang("22.1.7".into()));
         assert_eq!(other, Verdict::OtherClang("22.1.7".into()));
-        assert!(!Verdict::of(Some(116), NO_ANSWER, Answer::Good).is_good());
+        assert!(!Verdict::of(Some(116), NO_ANSWER, Answer::Good { stores: true }).is_good());
     }
 
     #[test]
@@ -218,7 +225,7 @@ mod tests {
 
     #[test]
     fn each_trouble_has_a_next_step() {
-        assert_eq!(Verdict::Good.next_step(), None);
+        assert_eq!(Verdict::Good { stores: false }.next_step(), None);
         for verdict in [of(110, ""), of(116, ""), of(116, NO_ANSWER), of(0, ""), Verdict::silent()]
         {
             assert!(verdict.next_step().is_some_and(|step| !step.is_empty()), "{verdict:?}");

@@ -59,7 +59,6 @@ impl Asker<'_> {
             host,
             compiler: wanted(&toolchain.identity, self.math),
             time_limit_s: plan.limits.farm_time.as_secs(),
-            in_flight: Vec::new(),
         };
         Ok(Some(Parcels::new(&plan.file, toolchain, about)))
     }

@@ -78,7 +78,8 @@ impl Run<'_> {
                     self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
                 }
             }
-            Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {}
+            Outcome::MissingPieces | Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! A run whose bridge chooses the hosts: jobs start where they do best, hosts are probed and watched, and
 //! one that fails is tried less.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -8,7 +10,7 @@ use rustix::process::Signal;
 
 use super::{Message, Run};
 use crate::adapter::Place;
-use crate::attempt::Report;
+use crate::attempt::{Report, Setup};
 use crate::fleet::{Fleet, LOOK_TIME, Next, Ready, WINDOW, probe};
 use crate::hosts::alive;
 use crate::hosts::placement::{Ending, HostId};
@@ -33,6 +35,7 @@ impl Run<'_> {
                 let _ = self.sender.send(Message::Probed(id, verdict));
             }
         }
+        read_ahead(self.setup.clone());
         self.farm_most = self.farm_most.min(fleet.slots().max(1));
         fleet.known_bad().iter().for_each(|bad| self.reporter.notice(bad));
         self.fleet = Some(fleet);
@@ -54,12 +57,12 @@ impl Run<'_> {
                 .iter()
                 .map(|&job| {
                     let slots = self.setup.plan.travel[job].slots();
-                    Ready { job, work: work(job), slots }
+                    Ready { job, work: work(job), slots, pieces: pieces(&self.setup, job) }
                 })
                 .collect();
             let next = fleet.next(now, &jobs);
             let taken = match next {
-                Next::Start(job, _) | Next::NoHost(job) => Some(job),
+                Next::Start(job, ..) | Next::NoHost(job) => Some(job),
                 Next::Wait(_) => None,
             };
             for (place, &job) in ready.iter().enumerate() {
@@ -68,7 +71,9 @@ impl Run<'_> {
                 }
             }
             match next {
-                Next::Start(place, host) => self.start(ready[place], Place::Farm, None, Some(host)),
+                Next::Start(place, host, without) => {
+                    self.start(ready[place], Place::Farm, None, Some((host, without)));
+                }
                 Next::NoHost(place) => self.no_host(ready[place]),
                 Next::Wait(until) => {
                     self.ask_fleet = until;
@@ -107,12 +112,15 @@ impl Run<'_> {
             Outcome::FarmBusy => Ending::Busy,
             Outcome::FarmUnfit | Outcome::FarmDown | Outcome::ToolLocal => Ending::Unfit,
             Outcome::FarmFault | Outcome::Missing | Outcome::TimedOut => Ending::Fault,
-            Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused | Outcome::NotStarted => {
-                Ending::GivenUp
-            }
+            Outcome::MissingPieces
+            | Outcome::StaysHere
+            | Outcome::Cancelled
+            | Outcome::Refused
+            | Outcome::NotStarted => Ending::GivenUp,
         };
         let Some(fleet) = &mut self.fleet else { return };
-        fleet.ended(Instant::now(), report.which.job, ending, &report.reason);
+        let pieces = [report.holds.as_slice(), &report.missing];
+        fleet.ended(Instant::now(), report.which.job, (ending, &report.reason), pieces);
         self.is_fleet_dead();
     }
 
@@ -165,4 +173,27 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// A job's pieces, if its inputs have been read by now: nobody waits for that, the job is sent whole then.
+fn pieces(setup: &Setup, job: usize) -> Vec<(blake3::Hash, u64)> {
+    let parcels = setup.parcels.as_ref();
+    let known = parcels.and_then(|parcels| parcels.pieces_if_read(&setup.plan.file.jobs[job]));
+    let known = known.unwrap_or_default().into_iter();
+    known.map(|(digest, length)| (blake3::Hash::from_bytes(digest.0), length)).collect()
+}
+
+/// Reads the inputs of jobs in the order in which they start, so that their pieces are known in time.
+fn read_ahead(setup: Arc<Setup>) {
+    let read = move || {
+        let jobs = &setup.plan.file.jobs;
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by_key(|&job| Reverse(setup.inputs.size(&jobs[job].primary)));
+        for job in order {
+            // Whoever packs the job tells of an input that cannot be read.
+            let _ = setup.parcels.as_ref().map(|parcels| parcels.pieces(&jobs[job]));
+        }
+    };
+    // Without it jobs are sent whole.
+    let _ = thread::Builder::new().name("read ahead".into()).spawn(read);
 }

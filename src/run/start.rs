@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Message, Run, Running};
 use crate::adapter::Place;
-use crate::attempt::{Report, Which, attempt};
+use crate::attempt::{Report, Which, Without, attempt};
 use crate::hosts::placement::HostId;
 use crate::process::slots::Slot;
 
@@ -88,12 +88,14 @@ impl Run<'_> {
         job: usize,
         place: Place,
         slot: Option<Slot>,
-        host: Option<HostId>,
+        sent: Option<(HostId, Without)>,
     ) {
         let limit = self.limit(place);
         if place == Place::Farm {
             self.farm_weight += self.weight(job);
         }
+        let (host, without) = sent.unzip();
+        let without = without.unwrap_or_default();
         let which = Which { job, place, host, number: self.jobs.begin(job) };
         let began = Instant::now();
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
@@ -112,8 +114,9 @@ impl Run<'_> {
             (self.setup.clone(), self.groups.clone(), self.sender.clone());
         let body = move || {
             let on_start = |pid| drop(sender.send(Message::Started(job, pid)));
-            let made =
-                catch_unwind(AssertUnwindSafe(|| attempt(&setup, &groups, which, &on_start)));
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                attempt(&setup, &groups, which, &without, &on_start)
+            }));
             let message = made.map_or(Message::Bug, |report| Message::Ended(Box::new(report)));
             // The receiver is gone only when the link was given up.
             let _ = sender.send(message);

@@ -3,12 +3,11 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Instant;
 
 use super::log::{Entry, RAN};
 use super::serve::Job;
 use super::spool::{Place, deliver, within};
-use crate::bundle::{self, Answer, Response};
+use crate::bundle::{self, Answer, Digest, Response};
 use crate::report::stats;
 
 impl Job<'_> {
@@ -50,7 +49,8 @@ impl Job<'_> {
             outputs: Vec::new(),
             ms: stats::ms(self.took),
             peak_kb: self.ended.as_ref().map_or(0, |ended| ended.peak_kb),
-            holds: Vec::new(),
+            holds: self.holds(),
+            stores: self.store.is_some(),
         };
         let (Some(folder), Some(ended), Some(request), Answer::Ran { .. }) =
             (&self.folder, &self.ended, request, &response.answer)
@@ -65,6 +65,11 @@ impl Job<'_> {
             let printed = [ended.stdout.as_slice(), ended.stderr.as_slice()];
             bundle::answer(place, &mut response, printed, (&work, &outputs))
         })
+    }
+
+    fn holds(&self) -> Vec<Digest> {
+        let store = self.store.as_ref().zip(self.request.as_ref());
+        store.map(|(store, request)| store.held(request)).unwrap_or_default()
     }
 
     /// Puts an answer into the words of the log.
@@ -89,10 +94,13 @@ impl Job<'_> {
     }
 
     /// Writes the line, if there is a log.
-    pub(super) fn log(&mut self, begun: Instant, bytes_out: u64) {
+    pub(super) fn log(&mut self, bytes_out: u64) {
         let Some(log) = &self.log else { return };
-        let entry =
-            Entry { ms: stats::ms(begun.elapsed()), bytes_out, ..std::mem::take(&mut self.entry) };
+        let entry = Entry {
+            ms: stats::ms(self.begun.elapsed()),
+            bytes_out,
+            ..std::mem::take(&mut self.entry)
+        };
         // The response counts, and it is written.
         let _ = log.add(entry);
     }

@@ -12,6 +12,7 @@ mod serve;
 pub mod settings;
 mod spool;
 mod status;
+pub mod store;
 mod verdict;
 
 use std::ffi::OsString;
@@ -70,6 +71,15 @@ impl settings::Found {
         // The daemon's TMPDIR means nothing in a chroot.
         let default = if self.environment { Path::new("/tmp") } else { &variables.temporary };
         scratch::Scratch::open(self.settings.scratch.as_deref().unwrap_or(default))
+    }
+
+    /// Where pieces are kept, if they are.
+    ///
+    /// # Errors
+    /// That cannot be used.
+    fn store(&self) -> anyhow::Result<Option<store::Store>> {
+        let open = |place| store::Store::open(place, self.store_limit());
+        self.settings.store.as_deref().map(open).transpose()
     }
 
     /// The whole environment of a compiler, but for its `TMPDIR`.

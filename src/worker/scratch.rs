@@ -134,7 +134,8 @@ impl Scratch {
     }
 }
 
-fn open_lock(path: &Path) -> io::Result<File> {
+/// Opens a file to be locked, made if need be.
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)

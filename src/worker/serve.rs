@@ -20,6 +20,7 @@ use super::sandbox::{self, NotLocked, Rules, Sandbox};
 use super::scratch::{self, JobFolder, NoFolder, Scratch};
 use super::settings::Found;
 use super::spool::Incoming;
+use super::store::Store;
 use super::verdict::judge;
 use crate::bundle::{self, Answer, Fault, Header, Limits, Nonce, Opened, Request};
 use crate::cli::WorkerVariables;
@@ -39,14 +40,14 @@ pub(super) fn serve(input: &Input, output: &Path, variables: &WorkerVariables) -
     // A panic is answered, not printed.
     set_hook(Box::new(|_| ()));
     let begun = Instant::now();
-    let mut job = Job::new(variables);
+    let mut job = Job::new(variables, begun);
     let answer = catch_unwind(AssertUnwindSafe(|| job.run(input))).unwrap_or_else(|panic| {
         Err(Answer::Failed { reason: format!("a bug in the worker: {}", message(&*panic)) })
     });
     // A compiler that was killed because this process ends is no news.
     drop(job.cleanup.wait());
     let sent = job.respond(answer, output);
-    job.log(begun, *sent.as_ref().unwrap_or(&0));
+    job.log(*sent.as_ref().unwrap_or(&0));
     sent.map(drop)
 }
 
@@ -58,6 +59,7 @@ fn message(panic: &dyn Any) -> &str {
 /// What became known of a request, for its response and its line in the log.
 pub(super) struct Job<'a> {
     variables: &'a WorkerVariables,
+    pub(super) begun: Instant,
     cleanup: Arc<Cleanup>,
     /// Its header, if its format is not read here.
     pub(super) unreadable: Option<Header>,
@@ -66,6 +68,8 @@ pub(super) struct Job<'a> {
     pub(super) log: Option<Log>,
     pub(super) entry: Entry,
     pub(super) folder: Option<JobFolder>,
+    /// Once the request's pieces were looked for there.
+    pub(super) store: Option<Store>,
     pub(super) ended: Option<Ended>,
     /// The compiler's time.
     pub(super) took: Duration,
@@ -89,9 +93,10 @@ struct Allowance {
 }
 
 impl<'a> Job<'a> {
-    fn new(variables: &'a WorkerVariables) -> Self {
+    fn new(variables: &'a WorkerVariables, begun: Instant) -> Self {
         Job {
             variables,
+            begun,
             cleanup: Arc::default(),
             unreadable: None,
             nonce: Nonce::NONE,
@@ -99,6 +104,7 @@ impl<'a> Job<'a> {
             log: None,
             entry: Entry { time: stats::utc(SystemTime::now()), ..Entry::default() },
             folder: None,
+            store: None,
             ended: None,
             took: Duration::ZERO,
         }
@@ -113,6 +119,8 @@ impl<'a> Job<'a> {
         self.nonce = incoming.header().map_err(|fault| self.fault(fault))?.nonce;
         let allowance = allowance?;
         let opened = self.open(incoming, &allowance)?;
+        // No job fails for the store: it may be sent again, whole, and `--check` tells what is wrong.
+        self.store = allowance.found.store().ok().flatten();
         if opened.request.is_probe() {
             return self.probed(&opened.request, &allowance);
         }
@@ -223,8 +231,14 @@ impl<'a> Job<'a> {
         let work = folder.work();
         let _ = self.cleanup.folder.set(folder.path().to_owned());
         self.folder = Some(folder);
-        // This host keeps no pieces.
-        let unpacked = opened.unpack(&work, &mut |_, _| Ok(false));
+        let unpacked = match &self.store {
+            None => opened.unpack(&work, &mut |_, _| Ok(false)).map(drop),
+            Some(store) => {
+                let mut fetch = store.fetch(&opened.request, self.begun);
+                let unpacked = opened.unpack(&work, &mut fetch);
+                unpacked.map(|request| drop(store.keep(&request, &work)))
+            }
+        };
         unpacked.map_err(|fault| self.fault(fault))?;
         Ok(work)
     }

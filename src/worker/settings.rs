@@ -29,7 +29,7 @@ pub struct Settings {
     pub compilers: Vec<Allowed>,
     /// Where jobs get their folders.
     pub scratch: Option<PathBuf>,
-    /// Where pieces are to be kept; this release keeps none.
+    /// Where pieces of requests are kept for later ones; else nowhere.
     pub store: Option<PathBuf>,
     /// How large that store may grow.
     pub store_limit: Option<Size>,
@@ -224,6 +224,11 @@ impl Found {
     /// Bytes of one output file.
     pub fn output(&self) -> u64 {
         self.settings.limits.output.map_or(1 << 30, |size| size.0)
+    }
+
+    /// Bytes that the store may take.
+    pub fn store_limit(&self) -> u64 {
+        self.settings.store_limit.map_or(2 << 30, |size| size.0)
     }
 
     /// Bytes of all files of a request.

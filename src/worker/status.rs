@@ -77,8 +77,14 @@ fn looked_at(variables: &WorkerVariables, text: &mut String) -> anyhow::Result<(
     line("log", &log);
     line("limits", &limits(&found));
     let need = if found.landlock() == Landlock::Require { "required" } else { "used if there" };
-    if let Some(store) = &found.settings.store {
-        line("store", &format!("{}: not used by this version", store.display()));
+    match found.store() {
+        Ok(None) => {}
+        Ok(Some(store)) => {
+            let [used, limit] = <[u64; 2]>::from(store.usage()).map(|bytes| bytes >> 20);
+            let path = store.path().display();
+            line("store", &format!("{path}: {used} of {limit} MiB used"));
+        }
+        Err(error) => line("store", &format!("CANNOT BE USED, jobs run without it: {error:#}")),
     }
     line("landlock", &format!("{need}; {}", sandbox::describe()));
     let home = scratch.path();

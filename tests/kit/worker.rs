@@ -67,7 +67,6 @@ impl LinkJobs {
             host: "here".into(),
             compiler: identity(&tool("clang-22")),
             time_limit_s: 60,
-            in_flight: vec![],
         };
         let names = Names::new(&self.file.jobs);
         let job = &self.file.jobs[number];

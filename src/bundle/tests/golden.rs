@@ -13,15 +13,18 @@ fn golden(kind: &str, format: u16) -> String {
 
 fn sent() -> Request {
     let mut request: Request = serde_json::from_value(manifest()).unwrap();
-    request.in_flight = vec!["7f".to_owned(), "5a".to_owned()];
     request.compiler.parts.insert("clang".to_owned(), Digest::of(b"clang").to_string());
     request.files[1].name = "other/0".to_owned();
+    let blake3 = Digest::of(b"on its way");
+    let pieces = vec![Piece { blake3, length: 10, held: true }];
+    request.files.push(File { name: "other/1".to_owned(), pieces });
+    request.in_flight = vec![blake3];
     request
 }
 
 fn answered() -> Response {
     let mut response: Response = serde_json::from_value(response_manifest()).unwrap();
-    response.holds = vec![Digest::of(b"INDEX").to_string()];
+    response.holds = vec![Digest::of(b"module")];
     (response.ms, response.peak_kb) = (1234, 65_536);
     response
 }
@@ -29,10 +32,12 @@ fn answered() -> Response {
 #[test]
 fn requests_of_all_formats_are_read() {
     for format in OLDEST_READ..=FORMAT {
-        let (request, folder) = unpacked(&fs::read(golden("request", format)).unwrap()).unwrap();
+        let bundle = fs::read(golden("request", format)).unwrap();
+        let (request, folder) = unpacked_from(&bundle, &["on its way"]).unwrap();
         assert_eq!(request, sent());
         let read = |name: &str| fs::read(folder.path().join("inner").join(name)).unwrap();
-        assert_eq!((&read("index")[..], &read("other/0")[..]), (&b"INDEX"[..], &b"module"[..]));
+        assert_eq!((read("index"), read("other/0")), (b"INDEX".to_vec(), b"module".to_vec()));
+        assert_eq!(read("other/1"), b"on its way");
     }
 }
 
@@ -56,7 +61,7 @@ fn todays_golden_files_are_remade_if_asked_for() {
     if std::env::var_os("REMAKE_GOLDEN").is_none() {
         return;
     }
-    let sources = [b"INDEX".to_vec(), b"module".to_vec()].map(Source::Bytes);
+    let sources = ["INDEX", "module", ""].map(|content| Source::Bytes(content.into()));
     let out = fs::File::create(golden("request", FORMAT)).unwrap();
     super::super::prepare::write(&sent(), &sources, out).ok().unwrap();
 

@@ -55,7 +55,7 @@ fn a_file_may_have_many_pieces_and_files_may_share_them() {
 fn held_pieces_are_asked_for_and_looked_at() {
     let mut sent = prepared(&manifest(), &[b"INDEX", b"module"]);
     let held = Digest::of(b"module");
-    sent.hold(|digest| *digest == held);
+    sent.hold(&LeaveOut { held: &[held], in_flight: &[] });
     let bundle = packed(&mut sent);
     match unpacked(&bundle) {
         Err(Fault::MissingPieces(pieces)) => assert_eq!(pieces, [held]),
@@ -80,9 +80,24 @@ fn held_pieces_are_asked_for_and_looked_at() {
 }
 
 #[test]
+fn what_is_in_flight_is_left_out_and_named() {
+    let mut sent = prepared(&manifest(), &[b"INDEX", b"module"]);
+    let [index, module, other] =
+        ["INDEX", "module", "other"].map(|text| Digest::of(text.as_bytes()));
+    let mut held = |held: &[Digest], in_flight: &[Digest]| {
+        sent.hold(&LeaveOut { held, in_flight });
+        let pieces = sent.request.files.iter().map(|file| file.pieces[0].held);
+        (pieces.collect::<Vec<_>>(), sent.request.in_flight.clone())
+    };
+    assert_eq!(held(&[other], &[module, other]), (vec![false, true], vec![module]));
+    assert_eq!(held(&[module], &[module, index]), (vec![true, true], vec![index]));
+    assert_eq!(held(&[], &[]), (vec![false, false], vec![]));
+}
+
+#[test]
 fn a_link_from_the_store_is_not_followed() {
     let mut sent = prepared(&manifest(), &[b"INDEX", b"module"]);
-    sent.hold(|digest| *digest == Digest::of(b"module"));
+    sent.hold(&LeaveOut { held: &[Digest::of(b"module")], in_flight: &[] });
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     fs::write(&secret, "module").unwrap();
@@ -143,7 +158,7 @@ fn what_is_held_does_not_count_as_compressed() {
     let mut sent = prepared(&manifest, &[&content]);
     let found = sent.pack(Cursor::new(Vec::new()), &Limits::default());
     assert!(matches!(found, Err(NotPacked::StaysHere(why)) if why.contains("an attack")));
-    sent.hold(|_| true);
+    sent.hold(&LeaveOut { held: &[Digest::of(&content)], in_flight: &[] });
     packed(&mut sent);
 }
 
