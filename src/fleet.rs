@@ -66,10 +66,10 @@ pub struct Fleet {
     probed_by: Instant,
     running: HashMap<usize, Running>,
     avoid: HashMap<usize, Vec<HostId>>,
-    /// Jobs that a host lacked pieces for: they are sent whole from then on.
-    whole: HashSet<usize>,
     /// The last fault of each host in this link.
     faults: HashMap<HostId, String>,
+    /// Jobs that a host lacked pieces for: they are sent whole from then on.
+    whole: HashSet<usize>,
 }
 
 /// Seconds since 1970.
@@ -113,8 +113,8 @@ impl Fleet {
             probed_by: now + TIME,
             running: HashMap::new(),
             avoid: HashMap::new(),
-            whole: HashSet::new(),
             faults: HashMap::new(),
+            whole: HashSet::new(),
             memory,
             farm,
             hosts,
@@ -259,8 +259,8 @@ impl Fleet {
         }
     }
 
-    /// Takes the end of a job's attempt, with the pieces that its host holds now, and those that it lacked; if
-    /// it failed, `reason` says why.
+    /// Takes the end of a job's attempt, with the pieces that its host holds now, and those that it lacked; if it
+    /// failed, `reason` says why.
     pub fn ended(
         &mut self,
         now: Instant,

@@ -302,7 +302,12 @@ impl<'a> Run<'a> {
             false => 0,
         };
         let module = self.setup.plan.file.jobs[job].primary.clone();
-        match next(report.outcome, place, retries, self.setup.plan.limits.fallback) {
+        let outcome = match report.outcome {
+            // Another host may be fit.
+            Outcome::FarmUnfit if report.which.host.is_some() => Outcome::FarmFault,
+            outcome => outcome,
+        };
+        match next(outcome, place, retries, self.setup.plan.limits.fallback) {
             Next::Accept => {
                 self.jobs.accept(job, report.outputs);
                 self.reporter.words(&report.printed);

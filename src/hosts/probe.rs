@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::list::without_origin;
 
-/// What a probe may take.
-pub const TIME: Duration = Duration::from_secs(10);
+/// What a probe may take: a farm that is wholly dead is to cost a link less than 10 s.
+pub const TIME: Duration = Duration::from_secs(9);
 /// The tripwire's exit code: distcc's client has started the job on this machine.
 pub const TRIPWIRE: i32 = 86;
 /// distcc's own codes that reach a caller.

@@ -135,8 +135,7 @@ impl Run<'_> {
         };
         let Some(fleet) = &mut self.fleet else { return };
         let pieces = [report.holds.as_slice(), &report.missing];
-        let ending = (ending, report.reason.as_str());
-        fleet.ended(Instant::now(), report.which.job, ending, pieces);
+        fleet.ended(Instant::now(), report.which.job, (ending, &report.reason), pieces);
         self.is_fleet_dead();
     }
 

@@ -135,8 +135,14 @@ impl Jobs {
     /// The hosts on which attempts failed for the farm's reasons, with their number and the last reason.
     pub fn troubles(&self) -> BTreeMap<&str, (usize, &str)> {
         let mut troubles = BTreeMap::new();
-        for attempt in self.all.iter().flat_map(|progress| &progress.tries) {
-            if let (true, Some(host)) = (attempt.outcome.blames_host(), &attempt.host) {
+        let all =
+            self.all.iter().flat_map(|job| job.tries.iter().map(move |attempt| (job, attempt)));
+        for (job, attempt) in all {
+            // A host may have no room for a while; it matters where a job did not get there in the end.
+            let busy =
+                attempt.outcome == Outcome::FarmBusy && job.state != State::Accepted(Place::Farm);
+            let blamed = busy || attempt.outcome.blames_host();
+            if let (true, Some(host)) = (blamed, &attempt.host) {
                 let (count, reason) = troubles.entry(&**host).or_insert((0, ""));
                 *count += 1;
                 let shown = attempt.reason.strip_prefix(&format!("{host}: "));

@@ -80,7 +80,7 @@ impl Host {
         fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).unwrap();
         // The build's own folder may be closed to others.
         fs::copy(bridge_path(), folder.path("dtlto-worker")).unwrap();
-        for name in ["tmp", "scratch", "log"] {
+        for name in ["tmp", "scratch", "store", "log"] {
             folder.mkdir(name);
         }
         let mut plan = Plan {
@@ -181,7 +181,8 @@ impl Plan {
     fn write(&self) {
         let place = |name: &str| self.folder.path(name).display().to_string();
         let mut settings = json!({
-            "compilers": self.compilers, "scratch": place("scratch"), "log": place("log/worker"),
+            "compilers": self.compilers, "scratch": place("scratch"), "store": place("store"),
+            "log": place("log/worker"),
         });
         let more = self.settings.as_object().unwrap().clone();
         settings.as_object_mut().unwrap().extend(more);
@@ -189,7 +190,7 @@ impl Plan {
         self.folder.write("commands", self.commands.join("\n") + "\n");
         self.folder.write("log/distccd", "");
         if let Some((_, uid)) = daemons_user() {
-            for name in ["tmp", "scratch", "log", "log/distccd"] {
+            for name in ["tmp", "scratch", "store", "log", "log/distccd"] {
                 chown(self.folder.path(name), Some(uid), None).unwrap();
             }
         }

@@ -1,0 +1,136 @@
+//! Farms of which nothing can be had, and clients of distcc that would work on this machine: the bridge finds out
+//! soon, does not ask again for a while, and no job is ever run here by distcc itself.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests start programs, and may panic
+
+mod kit;
+
+use std::time::{Duration, Instant};
+
+use kit::{Client, Host, MARK, Marked, Run, free_port, skip, skip_without, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The bridge's own manifest, but for `DISTCC_HOSTS`: distcc runs jobs in place for this word.
+fn manifest_for_localhost(client: &Client) -> String {
+    let text = include_str!("../adapters/distcc.json");
+    let mut manifest: Value = serde_json::from_str(text).unwrap();
+    manifest["env"]["set"]["DISTCC_HOSTS"] = "localhost".into();
+    manifest["env"]["set"]["CHOSEN"] = "{host}".into();
+    manifest["name"] = "astray".into();
+    let file = client.home.write("astray.json", manifest.to_string());
+    format!("--adapter={}", file.display())
+}
+
+#[test]
+fn distcc_never_runs_a_job_here() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let (mut client, host) = (Client::new(), Host::new());
+    let trap = "would have run it on this machine";
+    for fallback in ["local", "never"] {
+        client.forget();
+        // Its probe was good, and then it goes astray.
+        client.doctor(&[&host.entry()]).go().ok();
+        let astray = manifest_for_localhost(&client);
+        let options = [&*astray, &format!("--fallback={fallback}")];
+        let output = client.run(&[&host.entry()], &options).go().stderr_has(trap);
+        let stats = client.stats();
+        assert!(stats["tool_local"].as_u64() >= Some(1), "{stats:#}{output}");
+        if fallback == "local" {
+            client.assert_made(0, &output.ok());
+        } else {
+            let output = output.code(4).stderr_has(&host.name);
+            assert_eq!(stats["places"]["local"], 0, "{output}");
+            client.assert_nothing_left();
+        }
+    }
+    assert!(host.worked().is_empty());
+    client.forget();
+    let options = [&*manifest_for_localhost(&client), "--fallback=never"];
+    let output = client.run(&[&host.entry()], &options).go().code(4);
+    output.stderr_has("distcc's client wanted to run the job on this machine");
+}
+
+/// One host is down, one takes connections and says nothing.
+#[test]
+fn a_dead_farm_costs_ten_seconds_once() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let (client, frozen) = (Client::new(), Host::new());
+    frozen.freeze();
+    let down = format!("127.0.0.1:{}", free_port());
+    let hosts = [&*frozen.entry(), &*down];
+    let output = client.run(&hosts, &[]).go().ok();
+    println!("a silent host and one that is down: {:.2} s", output.took.as_secs_f64());
+    let output = output.stderr_has(&format!("{}: down: no answer within 9 s", frozen.name));
+    let output = output.stderr_has(&format!("{down}: down: nonblocking connect"));
+    assert!(output.took < Duration::from_secs(12), "{output}");
+    client.assert_made(0, &output);
+    for (options, code) in [(&[][..], 0), (&["--fallback=never"], 4)] {
+        let output = client.run(&hosts, options).go().code(code);
+        println!("the next link: {:.2} s", output.took.as_secs_f64());
+        let output = output.stderr_has("not asked again for ").stderr_has(&frozen.name);
+        assert!(output.took < Duration::from_secs(5), "{output}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_link_that_waits_for_probes() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let (client, frozen, marked) = (Client::new(), Host::new(), Marked::new());
+    frozen.freeze();
+    let run = client.run(&[&frozen.entry()], &[]).env(MARK, &marked.mark);
+    let running = run.start();
+    let is_client = |argv: &[String]| argv.iter().any(|arg| arg == "dtlto-worker");
+    until("a probe", || marked.alive().iter().any(|process| is_client(&process.argv)));
+    let begun = Instant::now();
+    running.signal_group(Signal::INT);
+    let output = running.wait().killed_by(Signal::INT);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?} {output}", begun.elapsed());
+    marked.gone_within(Duration::from_secs(1));
+    client.assert_nothing_left();
+}
+
+/// A network namespace with one address, whose answers get lost.
+struct Hole {
+    name: String,
+    address: String,
+}
+
+impl Hole {
+    fn new() -> Hole {
+        let id = std::process::id() % 60_000;
+        let [name, ours, theirs] = ["dtlto", "dto", "dti"].map(|word| format!("{word}{id}"));
+        let net = format!("10.{}.{}", 200 + id / 250 % 50, id % 250);
+        let ip = |words: &str| drop(Run::new("ip").args(words.split(' ')).go().ok());
+        ip(&format!("netns add {name}"));
+        let hole = Hole { address: format!("{net}.2"), name: name.clone() };
+        ip(&format!("link add {ours} type veth peer name {theirs} netns {name}"));
+        ip(&format!("addr add {net}.1/24 dev {ours}"));
+        ip(&format!("link set {ours} up"));
+        ip(&format!("-n {name} addr add {net}.2/24 dev {theirs}"));
+        ip(&format!("-n {name} link set {theirs} up"));
+        ip(&format!("-n {name} route add blackhole {net}.1/32"));
+        hole
+    }
+}
+
+impl Drop for Hole {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+#[test]
+fn a_host_whose_packets_are_lost() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd", "ip");
+    let root = rustix::process::geteuid().is_root();
+    let allowed = root && Run::new("ip").args(["netns", "list"]).go().status.success();
+    if !allowed {
+        skip!("only root can make a network namespace");
+    }
+    let (client, hole) = (Client::new(), Hole::new());
+    let output = client.run(&[&hole.address], &[]).go().ok();
+    println!("a black hole: {:.2} s", output.took.as_secs_f64());
+    assert!(output.took < Duration::from_secs(14), "{output}");
+    client.assert_made(0, &output.stderr_has(&format!("{} is left out: down: ", hole.address)));
+}
