@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use fuzz::{TARGETS, Target};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{TestError, TestRunner};
 
 /// Inputs of each kind of test, for each target.
 const CASES: u32 = 300;
@@ -33,12 +34,16 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 /// Runs `target` on what `inputs` makes.
 fn try_all(target: Target, inputs: impl Strategy<Value = Vec<u8>>) {
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..Default::default() };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let mut runner = TestRunner::new(config);
     let run = runner.run(&inputs, |bytes| {
         target(&bytes);
         Ok(())
     });
-    run.unwrap_or_else(|error| panic!("{error}"));
+    match run {
+        Ok(()) => {}
+        Err(TestError::Fail(why, bytes)) => panic!("{why}\n{}", bytes.escape_ascii()),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
 }
 
 #[derive(Clone, Debug)]
