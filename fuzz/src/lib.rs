@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::str;
+use std::time::Instant;
 
 use dtlto_bridge::adapter::{List, Manifest, Scalar, Source, Values};
 use dtlto_bridge::bitcode::{
@@ -287,6 +288,7 @@ pub fn worker_settings(bytes: &[u8]) -> bool {
     let Ok(found) = settings::find(Some(file.path()), None) else { return false };
     assert!(found.settings.compilers.iter().all(|allowed| allowed.path().is_absolute()));
     assert!(!found.time().is_zero());
+    assert!(Instant::now().checked_add(found.time()).is_some());
     let _ = (found.landlock(), found.output(), found.request());
     true
 }

@@ -122,10 +122,13 @@ fn manifests_that_cannot_be_are_refused() {
 
 #[test]
 fn files_without_number_are_refused() {
-    let mut manifest = manifest();
-    let names = (0..FILES_LIMIT + 1).map(|n| json!({"name": format!("f{n}"), "pieces": []}));
-    manifest["files"] = names.collect();
-    refused("files", &forged(Kind::Request, &manifest, vec![]), "files, 65536 allowed");
+    let names = || (0..FILES_LIMIT).map(|n| format!("f/{n}"));
+    let mut many = manifest();
+    many["files"] = names().map(|name| json!({"name": name, "pieces": []})).collect();
+    refused("files", &forged(Kind::Request, &many, vec![]), "65537 files, 65536 allowed");
+    let mut many = manifest();
+    many["outputs"] = names().collect();
+    refused("outputs", &forged(Kind::Request, &many, good()), "65538 files, 65536 allowed");
 }
 
 #[test]
