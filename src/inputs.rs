@@ -158,9 +158,11 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
     names.push(&job.primary);
     names.sort_unstable();
     names.dedup();
+    // Damage can reach the hash behind a name that looks right.
+    let in_doubt = || names.iter().any(|name| bitcode::hash_in_doubt(name.as_bytes()));
     match bitcode::names_agree(&shard, &names) {
-        Agreement::Same => Ok(None),
-        Agreement::DamagedNonAscii => {
+        Agreement::Same if !in_doubt() => Ok(None),
+        Agreement::Same | Agreement::DamagedNonAscii => {
             let changes =
                 names.iter().map(|name| repaired(name)).collect::<anyhow::Result<Vec<_>>>()?;
             Ok(Some(bitcode::rewrite(&bytes, &changes).with_context(|| damaged(job))?))

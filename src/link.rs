@@ -34,7 +34,7 @@ use crate::report::trace::Trace;
 use crate::report::{Reporter, file, write_stderr};
 use crate::run::{End, Jobs, Message, Run};
 use crate::save;
-use crate::toolchain;
+use crate::toolchain::{self, Identity};
 
 /// More notices on a job file than these are only counted.
 const NOTICES_SHOWN: usize = 10;
@@ -224,7 +224,7 @@ impl Link<'_> {
             link: self.id.clone(),
             user,
             host,
-            compiler: toolchain.identity.clone(),
+            compiler: self.wanted(&toolchain.identity),
             time_limit_s: plan.limits.farm_time.as_secs(),
             in_flight: Vec::new(),
         };
@@ -285,6 +285,15 @@ impl Link<'_> {
     /// There is still somebody who wants the objects.
     fn is_awaited(&self) -> bool {
         self.request.linker.is_none_or(|linker| linker.waits_for(self.request.job_file))
+    }
+
+    /// The identity that hosts must have: for `--math any` without the parts about mathematics.
+    fn wanted(&self, identity: &Identity) -> Identity {
+        let mut wanted = identity.clone();
+        if self.request.options.math == cli::Math::Any {
+            wanted.parts.remove(toolchain::MATH_CLASS);
+        }
+        wanted
     }
 
     /// Lets signals and the linker's end be told to the run.

@@ -89,6 +89,9 @@ pub struct Run<'a> {
     slot_asked: bool,
     farm_works: bool,
     farm_weight: usize,
+    /// At once, by place; fewer than planned once this machine had no room for more.
+    farm_most: usize,
+    local_most: usize,
     faults_in_a_row: usize,
     failed_for: Option<Exit>,
 }
@@ -129,6 +132,8 @@ impl<'a> Run<'a> {
             slot_asked: false,
             farm_works: true,
             farm_weight: 0,
+            farm_most: plan.limits.farm_jobs,
+            local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
             failed_for: None,
             setup,
@@ -243,6 +248,9 @@ impl<'a> Run<'a> {
 
     fn decide(&mut self, report: Report) {
         let Which { job, place, .. } = report.which;
+        if report.outcome == Outcome::NotStarted && self.make_do(&report) {
+            return;
+        }
         if place == Place::Farm {
             self.weigh_farm(&report);
         }

@@ -6,7 +6,7 @@
 
 mod kit;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kit::{Jobs, Lld, MAKE, MARK, Marked, Run, Running, bridge_path, skip};
 use kit::{skip_without, until};
@@ -147,17 +147,25 @@ fn grandchildren_in_groups_of_their_own_go_too() {
     }
 }
 
+/// One signal leaves compilers 300 ms to end by themselves. A busy machine may be slow now and then,
+/// but not five times.
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    skip_without!("clang-22", "ld.lld-22");
-    let link = Link::new("trap '' TERM INT HUP QUIT; sleep 60");
-    let _lld = link.start();
-    let bridge = link.bridge();
-    for _ in 0..2 {
-        kill_process(bridge, Signal::TERM).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    link.left_nothing();
+    skip_without!("clang-22");
+    let took = |_| {
+        let jobs = Jobs::new(1, "trap '' TERM\necho > started; sleep 60");
+        let bridge = jobs.run(&[]).start();
+        until("a compiler", || jobs.folder.path("started").exists());
+        let begun = Instant::now();
+        for _ in 0..2 {
+            kill_process(bridge.pid(), Signal::TERM).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bridge.wait().killed_by(Signal::TERM);
+        begun.elapsed()
+    };
+    let all: Vec<_> = (0..5).map(took).collect();
+    assert!(all.iter().any(|took| *took < Duration::from_millis(250)), "{all:?}");
 }
 
 #[test]

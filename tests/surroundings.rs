@@ -7,7 +7,7 @@
 mod kit;
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use kit::{Folder, Jobs, Lld, MAKE, Run, bridge, bridge_path, skip, skip_without};
 
@@ -159,7 +159,7 @@ fn no_home_is_needed() {
     skip_without!("clang-22");
     let jobs = Jobs::new(1, MAKE);
     jobs.run(&[]).env_remove("HOME").env_remove("XDG_CONFIG_HOME").go().ok();
-    for home in ["", "/nonexistent", "/proc", "relative"] {
+    for home in ["", "/nonexistent", "/proc", "/dev/null", "relative"] {
         jobs.run(&[]).env("HOME", home).env("XDG_CONFIG_HOME", home).go().ok();
     }
     let bare = jobs.run(&[]).env_clear().env("PATH", "/usr/bin:/bin");
@@ -196,7 +196,10 @@ fn a_user_without_a_name_can_link() {
     let id = UID.to_string();
     let as_user = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
     let bridge = lld.folder.path("bridge").display().to_string();
-    let run = lld.command(&as_user, &bridge).env_remove("HOME");
+    // A home that belongs to another user, as `su` leaves it, is passed over.
+    let home = lld.folder.mkdir("home");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
+    let run = lld.command(&as_user, &bridge).env("HOME", home);
     run.go().ok().stderr_has("3 jobs in");
     // The locks that users share are below /tmp for them, named after the number.
     let _ = fs::remove_dir_all(format!("/tmp/dtlto-bridge-{UID}"));
@@ -259,4 +262,24 @@ fn an_output_that_is_an_input_under_another_name_is_not_removed() {
     jobs.go(&[]).code(3).stderr_has("the output m0.native.o is the input m1.o");
     assert_eq!(jobs.folder.text("m1.o"), "module 1");
     assert!(jobs.folder.path("m0.native.o").exists());
+}
+
+#[test]
+fn a_machine_without_room_for_more_processes_runs_fewer_at_once() {
+    skip_without!("clang-22", "setpriv", "prlimit");
+    const UID: &str = "54322";
+    if !rustix::process::getuid().is_root() {
+        skip!("only root can become another user");
+    }
+    let jobs = Jobs::new(200, MAKE);
+    // It starts no further process, which could not be had either.
+    let fast = jobs.fast_compiler();
+    jobs.write(&fast, |_| Vec::new());
+    fs::copy(bridge_path(), jobs.folder.path("bridge")).unwrap();
+    chown(jobs.folder.path(""), Some(UID.parse().unwrap()), None).unwrap();
+    let run = Run::new("setpriv").args(["--reuid", UID, "--regid", UID, "--clear-groups"]);
+    let limited = ["prlimit", "--nproc=24", "./bridge", "-v", "--local-jobs=64", "jobs.json"];
+    let output = run.args(limited).cwd(jobs.folder.path("")).go().ok();
+    output.stderr_has("at once (local)").stderr_has("200 jobs in");
+    let _ = fs::remove_dir_all(format!("/tmp/dtlto-bridge-{UID}"));
 }

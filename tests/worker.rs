@@ -11,15 +11,13 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use dtlto_bridge::bundle::{Answer, Expected, Fault, Limits, Prepared, receive};
-use kit::{
-    Folder, LinkJobs as Jobs, Modules, Run, Worker, bridge_path, llvm_ar, skip, skip_without, tool,
-};
+use kit::{Folder, LinkJobs, Modules, Run, Worker, bridge_path, llvm_ar, skip, skip_without, tool};
 
-/// Jobs of the small program, compiled with `flags` besides the usual.
-fn modules(flags: &[&str]) -> Jobs {
+/// LinkJobs of the small program, compiled with `flags` besides the usual.
+fn modules(flags: &[&str]) -> LinkJobs {
     let folder = Folder::new();
     Modules::compile(&folder, "", flags);
-    Jobs::of(folder, &["a.o", "b.o", "c.o"], &[])
+    LinkJobs::of(folder, &["a.o", "b.o", "c.o"], &[])
 }
 
 /// The text in an answer of this kind.
@@ -31,7 +29,7 @@ fn reason(answer: &Answer, kind: &str) -> String {
 }
 
 #[track_caller]
-fn assert_identical(jobs: &Jobs, worker: &Worker) {
+fn assert_identical(jobs: &LinkJobs, worker: &Worker) {
     for number in 0..jobs.file.jobs.len() {
         let object = worker.answer(&mut jobs.prepare(number)).done();
         assert!(object == jobs.made_here(number), "jobs[{number}]: {:?}", jobs.file.jobs[number]);
@@ -58,8 +56,32 @@ fn objects_of_members_of_archives_and_of_fat_objects_are_too() {
     let folder = Folder::new();
     Modules::compile(&folder, "x ä", &["-ffat-lto-objects"]);
     llvm_ar().args(["rc", "libbc.a", "x ä/b.o", "x ä/c.o"]).cwd(folder.path("")).go().ok();
-    let jobs = Jobs::of(folder, &["x ä/a.o", "libbc.a"], &["-Wl,--fat-lto-objects"]);
+    let jobs = LinkJobs::of(folder, &["x ä/a.o", "libbc.a"], &["-Wl,--fat-lto-objects"]);
     assert_eq!(jobs.file.jobs.len(), 3);
+    assert_identical(&jobs, &Worker::new(""));
+}
+
+#[test]
+fn objects_for_windows_are_too() {
+    skip_without!("clang-22", "lld-link-22");
+    let folder = Folder::new();
+    Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding"]);
+    let jobs = LinkJobs::of_windows(folder, &["a.o", "b.o", "c.o"]);
+    assert_eq!(jobs.file.jobs.len(), 3);
+    assert_identical(&jobs, &Worker::new(""));
+}
+
+#[test]
+fn objects_of_a_real_program_are_too() {
+    skip_without!("clang-22", "ld.lld-22");
+    let folder = Folder::new();
+    let objects = match kit::lua(&folder) {
+        Ok(objects) => objects,
+        Err(why) => skip!("{why}"),
+    };
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let jobs = LinkJobs::of(folder, &objects, &["-lm"]);
+    assert!(jobs.file.jobs.len() >= 25);
     assert_identical(&jobs, &Worker::new(""));
 }
 
@@ -338,9 +360,37 @@ fn config_files_that_agree_apply_and_others_are_refused() {
 }
 
 /// The object of the first job, made here by `compiler`.
-fn clang_with(compiler: &Path, jobs: &Jobs) -> Vec<u8> {
+fn clang_with(compiler: &Path, jobs: &LinkJobs) -> Vec<u8> {
     let job = &jobs.file.jobs[0];
     let args = job.args.iter().map(|arg| &**arg);
     Run::new(compiler).args(args).cwd(jobs.folder.path("")).go().ok();
     jobs.folder.read(&*job.object)
+}
+
+#[test]
+fn names_that_lead_out_of_the_folder_are_refused_before_anything_is_unpacked() {
+    skip_without!("clang-22", "ld.lld-22");
+    let (jobs, worker) = (modules(&[]), Worker::new(""));
+    let long = "x".repeat(300);
+    let bad =
+        ["/etc/x", "../x", "a/../../x", "a/./b", "a//b", "", ".x", "-o", "a b", "a\0b", &long];
+    for name in bad.into_iter().chain(["out.o", "index", "index/x"]) {
+        for output in [false, true] {
+            let mut prepared = jobs.prepare(0);
+            let request = &mut prepared.request;
+            match output {
+                true => request.outputs.push(name.into()),
+                false => request.files.last_mut().unwrap().name = name.into(),
+            }
+            let path = worker.folder.path("request");
+            if prepared.pack(File::create(&path).unwrap(), &Limits::default()).is_err() {
+                continue;
+            }
+            let output = worker.run([path, worker.folder.path("response")]).go().ok();
+            let answered = worker.read_without_outputs(&prepared, output);
+            let text = reason(&answered.received.response.answer, "refused");
+            assert!(text.contains("names"), "{name:?}: {text}");
+            assert_eq!(worker.left(), [""; 0]);
+        }
+    }
 }

@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dtlto_bridge::bundle::Answer;
-use kit::{Folder, LinkJobs as Jobs, Modules, Worker, bridge_path, clang, skip_without};
+use kit::{Folder, LinkJobs, Modules, Worker, bridge_path, clang, skip_without};
 use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr};
 
-fn jobs() -> Jobs {
+fn jobs() -> LinkJobs {
     let folder = Folder::new();
     Modules::compile(&folder, "", &[]);
-    Jobs::of(folder, &["a.o", "b.o", "c.o"], &[])
+    LinkJobs::of(folder, &["a.o", "b.o", "c.o"], &[])
 }
 
 /// The text in an answer of this kind.
@@ -29,7 +29,7 @@ fn reason(answer: &Answer, kind: &str) -> String {
 const SECRET: &str = "the-host's-secret-0123456789";
 
 /// A module that wants a file of the host in its object.
-fn attack() -> Jobs {
+fn attack() -> LinkJobs {
     let folder = Folder::new();
     let secret = folder.write("secret", SECRET);
     let source = format!(
@@ -38,7 +38,7 @@ fn attack() -> Jobs {
     );
     folder.write("a.c", source);
     clang().args(["-O2", "-flto=thin", "-c", "a.c", "-o", "a.o"]).cwd(folder.path("")).go().ok();
-    Jobs::of(folder, &["a.o"], &[])
+    LinkJobs::of(folder, &["a.o"], &[])
 }
 
 fn holds_secret(object: &[u8]) -> bool {

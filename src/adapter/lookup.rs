@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::io::{self, Read};
 use std::path::{self, Path, PathBuf};
 
@@ -47,8 +48,10 @@ pub fn load(name_or_file: &str, user_folder: Option<&Path>) -> Result<Manifest> 
     {
         let file = folder.join(format!("{name_or_file}.json"));
         // Not `exists`: a link to nowhere is a mistake to be told, not a reason to use another adapter.
-        match fs::symlink_metadata(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        match fs::symlink_metadata(&file).map_err(|error| error.kind()) {
+            Err(NotFound) => {}
+            // A home that is no folder, or somebody else's, as after `su`, holds no adapters of this user.
+            Err(NotADirectory | PermissionDenied) => {}
             _ => return load_file(&file),
         }
     }

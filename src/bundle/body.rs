@@ -6,6 +6,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom, Take};
 
 use serde::de::DeserializeOwned;
 
+use super::fault::shown;
 use super::header::{self, Header};
 use super::write::{END, in_archive};
 use super::{Content, Fault, MANIFEST, MANIFEST_LIMIT};
@@ -63,7 +64,7 @@ impl<R: Read> Body<R> {
             bytes.extend_from_slice(chunk);
             Ok(())
         })?;
-        serde_json::from_slice(&bytes).map_err(|error| Fault::Manifest(error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| Fault::Manifest(shown(&error.to_string())))
     }
 
     /// No more than entries of these lengths may follow, whatever the compressed stream holds.

@@ -68,7 +68,7 @@ pub enum Fault {
     MissingPieces(Vec<Digest>),
     /// An answer to another request: of this link, or a stale one.
     OtherRequest {
-        /// The link it belongs to.
+        /// The link it belongs to; empty if it does not say.
         link: String,
         /// The job it belongs to.
         job: usize,
@@ -89,6 +89,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What the system refused, while doing `what`.
     pub(super) fn here(what: impl Into<String>) -> impl FnOnce(io::Error) -> Fault {
         let what = what.into();
         |error| Fault::Here { what, error }
@@ -141,6 +142,9 @@ impl fmt::Display for Fault {
                     "swapped: this is the answer for jobs[{job}] of link {link}, or an earlier try"
                 )
             }
+            Fault::OtherRequest { link, .. } if link.is_empty() => {
+                write!(f, "stale or swapped: this answers another request")
+            }
             Fault::OtherRequest { link, job, same_link: false } => {
                 write!(f, "stale: this answers jobs[{job}] of another link, {link:?}")
             }
@@ -156,6 +160,11 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+/// A text that nobody vouches for, so that it fits into a message: cut, and without control characters.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
+}
 
 /// Why a bundle was not made.
 #[derive(Debug)]
@@ -183,6 +192,7 @@ impl NotPacked {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 NotPacked::NoSpace(format!("{what}: {error}"))
             }
+            io::ErrorKind::FileTooLarge => NotPacked::StaysHere(format!("{what}: {error}")),
             _ => NotPacked::Failed { what, error },
         }
     }

@@ -18,6 +18,8 @@ mod response;
 mod tests;
 mod write;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use fault::{Fault, NotPacked};
@@ -38,12 +40,12 @@ pub const OLDEST_READ: u16 = 1;
 /// The oldest format whose readers understand what this program writes.
 const OLDEST_READER: u16 = 1;
 
-/// Bytes of a manifest: enough for 50,000 modules.
+/// Bytes of a manifest: enough for [`FILES_LIMIT`].
 const MANIFEST_LIMIT: u64 = 8 << 20;
 /// Bytes of standard output, and as many of standard error, that a response holds.
 pub const STREAM_LIMIT: usize = 16 << 20;
 /// Files that a request or its job makes.
-const FILES_LIMIT: usize = 1 << 16;
+const FILES_LIMIT: usize = 50_000;
 const MANIFEST: &str = "manifest.json";
 
 /// What a bundle may unpack to. Both sides keep to it.
@@ -220,6 +222,35 @@ pub enum Answer {
     /// An answer that only newer workers know.
     #[serde(other)]
     Unknown,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let because = |f: &mut fmt::Formatter<'_>, what: &str, reason: &str| {
+            write!(f, "{what}: {}", fault::shown(reason))
+        };
+        match self {
+            Answer::Ran { code: Some(code), .. } => write!(f, "the compiler exited with {code}"),
+            Answer::Ran { signal: Some(signal), .. } => {
+                write!(f, "the compiler was killed by signal {signal}")
+            }
+            Answer::Ran { .. } => write!(f, "the compiler ended"),
+            Answer::Refused { reason } => because(f, "refused", reason),
+            Answer::CannotRead { newest, oldest } => {
+                write!(f, "the worker reads formats {oldest} to {newest}, this is {FORMAT}")
+            }
+            Answer::OtherCompiler { reason } => because(f, "another compiler", reason),
+            Answer::MissingPieces { pieces } => {
+                write!(f, "{} pieces are not on the host", pieces.len())
+            }
+            Answer::MissingCompiler { reason } => because(f, "no such compiler", reason),
+            Answer::Busy { reason } => because(f, "busy", reason),
+            Answer::Unfit { reason } => because(f, "host unfit", reason),
+            Answer::TimedOut => write!(f, "the compiler was stopped at the time limit"),
+            Answer::Failed { reason } => because(f, "the worker failed", reason),
+            Answer::Unknown => write!(f, "an answer that only newer versions know"),
+        }
+    }
 }
 
 /// An output in a response.

@@ -39,7 +39,8 @@ pub(super) fn problem(name: &str) -> Option<&'static str> {
 
 /// Makes sure that all names are good, and that no two are the same or one the folder of another.
 pub(super) fn check<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<(), Fault> {
-    let fault = |name: &str, why| Err(Fault::Name { name: shown(name), why });
+    let cut = |name: &str| name.chars().take(LONGEST).collect();
+    let fault = |name: &str, why| Err(Fault::Name { name: cut(name), why });
     let mut seen = BTreeSet::new();
     for name in names {
         if let Some(why) = problem(name) {
@@ -56,11 +57,6 @@ pub(super) fn check<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// A name that nobody vouches for, cut to a length that a message can take.
-fn shown(name: &str) -> String {
-    name.chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::write::Writer;
 use super::{
-    Content, Digest, File, Kind, Library, Limits, Names, Nonce, NotPacked, Piece, Request, args,
-    name,
+    Content, Digest, FILES_LIMIT, File, Kind, Library, Limits, Names, Nonce, NotPacked, Piece,
+    Request, args, name,
 };
 use crate::bitcode::{self, Agreement, Change, Shard};
 use crate::jobfile::{Job, Text};
@@ -50,8 +50,8 @@ pub(super) enum Source {
 /// Prepares the `number`th job of a link, which takes `weight` slots of a host.
 ///
 /// # Errors
-/// [`NotPacked::StaysHere`] where the job's arguments or its index are not of the known form;
-/// [`NotPacked::Failed`] where an input cannot be read.
+/// [`NotPacked::StaysHere`] where the job's arguments or its index are not of the known form, or an input
+/// cannot be read; [`NotPacked::Failed`] where the index cannot.
 pub fn prepare(
     job: &Job,
     (number, weight): (usize, u32),
@@ -80,6 +80,12 @@ pub fn prepare(
     let others = job.other_inputs.iter().zip((0..).map(args::other));
     for (old, new) in modules.into_iter().chain(others) {
         add(new, library.content(old).map_err(stays)?, Source::Path(old.clone()));
+    }
+    if files.len() > FILES_LIMIT {
+        return Err(stays(format!(
+            "it reads {} files, and a bundle takes {FILES_LIMIT}",
+            files.len()
+        )));
     }
     name::check(files.iter().map(|file| &file.name).chain(&moved.outputs).map(String::as_str))
         .map_err(|fault| stays(fault.to_string()))?;
@@ -160,9 +166,10 @@ impl Prepared {
             }
             Unwritten::Io(error) => NotPacked::io(what)(error),
         })?;
-        if !limits.allows_ratio(unpacked, bundle) {
+        let sent = inline(&self.request).iter().map(|(_, piece)| piece.length).sum();
+        if !limits.allows_ratio(sent, bundle) {
             return too_large(format!(
-                "its inputs shrink from {unpacked} to {bundle} bytes, which workers take for an attack"
+                "its inputs shrink from {sent} to {bundle} bytes, which workers take for an attack"
             ));
         }
         Ok(bundle)

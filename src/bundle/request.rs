@@ -32,6 +32,7 @@ pub struct Opened<R: Read> {
 /// All of [`Fault`] but those of single files. [`Fault::Format`] can be answered with
 /// [`cannot_read`](super::cannot_read).
 pub fn open<R: Read + Seek>(mut input: R, limits: &Limits) -> Result<Opened<R>, Fault> {
+    input.rewind().map_err(Fault::here("reading the bundle"))?;
     let header = Header::read(&mut input)?;
     header.expect(Kind::Request)?;
     let mut body = Body::open(input, &header)?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::body::Body;
+use super::fault::shown;
 use super::request::flags;
 use super::write::Writer;
 use super::{
@@ -147,6 +148,7 @@ pub fn receive<R: Read + Seek>(
     expected: &Expected<'_>,
     limits: &Limits,
 ) -> Result<Received, Fault> {
+    input.rewind().map_err(Fault::here("reading the bundle"))?;
     let header = Header::read(&mut input)?;
     if header.kind == Kind::CannotRead {
         return unread(&header, expected);
@@ -186,11 +188,11 @@ fn check(
         return Err(Fault::Manifest("its nonce is not that of the header".to_owned()));
     }
     if response.nonce == Nonce::NONE {
-        return Err(Fault::Unaddressed(format!("{:?}", response.answer)));
+        return Err(Fault::Unaddressed(response.answer.to_string()));
     }
     if response.nonce != expected.nonce {
-        let (link, job) = (response.link.clone(), response.job);
-        let same_link = link == expected.link;
+        let (link, job) = (shown(&response.link), response.job);
+        let same_link = response.link == expected.link;
         return Err(Fault::OtherRequest { link, job, same_link });
     }
     let found: Vec<&str> = response.outputs.iter().map(|output| &*output.name).collect();

@@ -1,6 +1,7 @@
 //! Bundles that go round, bundles that were made to do harm, and what both need: a forge.
 
 mod damage;
+mod golden;
 mod hostile;
 mod requests;
 mod responses;

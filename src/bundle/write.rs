@@ -38,7 +38,8 @@ impl<W: Write + Seek> Writer<W> {
     ) -> io::Result<Self> {
         let manifest = serde_json::to_vec(manifest)?;
         if manifest.len() as u64 > MANIFEST_LIMIT {
-            return Err(io::Error::other("the manifest is too long: too many files"));
+            let why = "the list of its files and arguments is too long";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
         }
         let archive =
             lengths.map(in_archive).sum::<u64>() + in_archive(manifest.len() as u64) + END;

@@ -138,7 +138,7 @@ const NUMBERS: &[&str] = &[
     "two-entry-phi-node-folding-threshold", "unroll-count", "unroll-full-max-count",
     "unroll-max-count", "unroll-max-iteration-count-to-analyze",
     "unroll-max-percent-threshold-boost", "unroll-max-upperbound", "unroll-optsize-threshold",
-    "unroll-partial-threshold", "unroll-peel-count", "unroll-peel-max-count", "unroll-threshold",
+    "unroll-partial-threshold", "unroll-peel-max-count", "unroll-threshold",
     "unroll-threshold-aggressive", "unroll-threshold-default", "unswitch-threshold",
     "vectorize-memory-check-threshold", "vectorize-num-stores-pred", "vectorizer-min-trip-count",
     "wholeprogramdevirt-branch-funnel-threshold", "x86-align-branch-boundary",

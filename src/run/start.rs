@@ -22,13 +22,11 @@ impl Run<'_> {
         let now = Instant::now();
         let due = self.paused.extract_if(.., |(until, _)| *until <= now);
         due.for_each(|(_, job)| self.farm.push_first(job));
-        let limits = &self.setup.plan.limits;
-        let (farm_jobs, local_jobs) = (limits.farm_jobs, limits.local_jobs);
-        while self.farm_weight < farm_jobs {
+        while self.farm_weight < self.farm_most {
             let Some(job) = self.farm.pop() else { break };
             self.start(job, Place::Farm, None);
         }
-        while !self.local.is_empty() && self.rows.used(Place::Local) < local_jobs {
+        while !self.local.is_empty() && self.rows.used(Place::Local) < self.local_most {
             let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
                 if !std::mem::replace(&mut self.slot_asked, true) {
                     self.slots.ask();
@@ -42,6 +40,30 @@ impl Run<'_> {
         if self.local.is_empty() {
             self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
         }
+    }
+
+    /// What cannot be started while others run waits until one of them has ended, and no more than these
+    /// run at once from then on: the machine has no room for another process, thread or file. Says
+    /// whether any others run.
+    pub(super) fn make_do(&mut self, report: &Report) -> bool {
+        let Which { job, place, .. } = report.which;
+        let others = self.rows.used(place);
+        if others == 0 {
+            return false;
+        }
+        let reason = &report.reason;
+        self.reporter.detail(&format!("{reason}; from now on {others} at once ({place})"));
+        match place {
+            Place::Farm => {
+                self.farm_most = self.farm_weight;
+                self.farm.push_first(job);
+            }
+            Place::Local => {
+                self.local_most = others;
+                self.local.push_first(job);
+            }
+        }
+        true
     }
 
     /// The slots of the farm that a job takes.

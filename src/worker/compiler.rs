@@ -140,7 +140,7 @@ impl Compilers<'_> {
             with_ld_lld,
             cache_folder: Some(self.memory),
             math: Math::Strict,
-            target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
+            target: args.iter().rev().find_map(|arg| arg.strip_prefix("--target=")),
             no_default_config: args.iter().any(|arg| arg == "--no-default-config"),
             variables: &variables,
         };

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
@@ -43,6 +43,8 @@ pub(super) fn serve(input: &Input, output: &Path, variables: &WorkerVariables) -
     let answer = catch_unwind(AssertUnwindSafe(|| job.run(input))).unwrap_or_else(|panic| {
         Err(Answer::Failed { reason: format!("a bug in the worker: {}", message(&*panic)) })
     });
+    // A compiler that was killed because this process ends is no news.
+    drop(job.cleanup.wait());
     let sent = job.respond(answer, output);
     job.log(begun, *sent.as_ref().unwrap_or(&0));
     sent.map(drop)
@@ -72,6 +74,8 @@ pub(super) struct Job<'a> {
 /// What has to go when a signal ends the worker.
 #[derive(Debug, Default)]
 struct Cleanup {
+    /// Locked for good once a signal has come: whoever waits for it, waits for the end.
+    ending: Mutex<()>,
     groups: OnceLock<Arc<Groups>>,
     folder: OnceLock<PathBuf>,
 }
@@ -103,9 +107,11 @@ impl<'a> Job<'a> {
     /// All the steps. `Err` is an answer without a run.
     fn run(&mut self, input: &Input) -> Result<Answer, Answer> {
         self.cleanup.on_signals().map_err(failed("the handlers of signals"))?;
+        // First, for the sake of the log; but who is refused must be known as well.
+        let allowance = self.allowance();
         let incoming = Incoming::open(input).map_err(failed("the request"))?;
         self.nonce = incoming.header().map_err(|fault| self.fault(fault))?.nonce;
-        let allowance = self.allowance()?;
+        let allowance = allowance?;
         let opened = self.open(incoming, &allowance)?;
         let weight = check_arguments(&opened.request)?;
         let chosen = self.choose(&opened.request, &weight, &allowance)?;
@@ -358,10 +364,15 @@ fn guard_of(chosen: &Chosen, folder: &JobFolder) -> Option<guard::Guard> {
 }
 
 impl Cleanup {
+    fn wait(&self) -> MutexGuard<'_, ()> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A signal that asks to stop ends compiler, folder and process at once: whoever sent it waits for nothing.
     fn on_signals(self: &Arc<Self>) -> io::Result<()> {
         let cleanup = Arc::clone(self);
         watch::signals(move |signal| {
+            let _ending = cleanup.wait();
             let groups = cleanup.groups.get();
             if let Some(groups) = groups {
                 groups.end_all(Signal::KILL);

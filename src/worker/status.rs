@@ -77,6 +77,9 @@ fn looked_at(variables: &WorkerVariables, text: &mut String) -> anyhow::Result<(
     line("log", &log);
     line("limits", &limits(&found));
     let need = if found.landlock() == Landlock::Require { "required" } else { "used if there" };
+    if let Some(store) = &found.settings.store {
+        line("store", &format!("{}: not used by this version", store.display()));
+    }
     line("landlock", &format!("{need}; {}", sandbox::describe()));
     let home = scratch.path();
     let own = found.compiler_variables(home, variables);

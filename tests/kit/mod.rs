@@ -25,7 +25,7 @@ pub(crate) use lld::Lld;
 pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Modules, lua};
 pub(crate) use run::{Output, Run, Running};
-pub(crate) use worker::{Answered, Jobs as LinkJobs, Worker, identity};
+pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
 pub(crate) fn bridge() -> Run {

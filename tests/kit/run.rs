@@ -27,6 +27,8 @@ impl Run {
                 command.env_remove(&name);
             }
         }
+        // Another link of this user, on the same machine, has fewer and cannot take them all.
+        command.env("DTLTO_BRIDGE_LOCAL_JOBS", "16");
         command.stdin(Stdio::null());
         Run { command, limit: Duration::from_secs(60) }
     }

@@ -1,6 +1,7 @@
-//! Jobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
+//! LinkJobs of a real link, packed for a worker, and a worker to run them. It does not know what is tested.
 
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use dtlto_bridge::bundle::{
@@ -10,18 +11,18 @@ use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::toolchain::{Identity, Options, identify};
 use dtlto_bridge::worker::compiler::identity_by_bytes;
 
-use super::{Folder, Output, Run, bridge_path, link, tool};
+use super::{Folder, Output, Run, bridge_path, link, lld_link, tool};
 
 /// The jobs of a link that was given up, in a folder of their own.
-pub(crate) struct Jobs {
+pub(crate) struct LinkJobs {
     pub(crate) folder: Folder,
     pub(crate) file: JobFile,
 }
 
-impl Jobs {
+impl LinkJobs {
     /// Links `objects`, absolute paths in `folder`, as far as to the job file. Its arguments get `more`.
     #[track_caller]
-    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> Jobs {
+    pub(crate) fn of(folder: Folder, objects: &[&str], more: &[&str]) -> LinkJobs {
         // The distributor makes nothing, so that the link fails and all is left as it was before the jobs.
         let output = link()
             .args(objects.iter().map(|object| folder.path(object)))
@@ -31,10 +32,31 @@ impl Jobs {
             .cwd(folder.path(""))
             .go()
             .code(1);
+        LinkJobs::given_up(folder, &output)
+    }
+
+    /// The same for Windows. Objects get no time stamp.
+    #[track_caller]
+    pub(crate) fn of_windows(folder: Folder, objects: &[&str]) -> LinkJobs {
+        let output = lld_link()
+            .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/lldsavetemps"])
+            .arg("/thinlto-distributor:/bin/true")
+            .arg(format!("/out:{}", folder.path("app.exe").display()))
+            .arg(format!("/thinlto-remote-compiler:{}", tool("clang-22").display()))
+            .arg("/thinlto-remote-compiler-arg:-mno-incremental-linker-compatible")
+            .args(objects.iter().map(|object| folder.path(object)))
+            .cwd(folder.path(""))
+            .go()
+            .code(1);
+        LinkJobs::given_up(folder, &output)
+    }
+
+    #[track_caller]
+    fn given_up(folder: Folder, output: &Output) -> LinkJobs {
         let name = folder.list("").into_iter().find(|name| name.ends_with(".dist-file.json"));
         let name = name.unwrap_or_else(|| panic!("no job file: {output}"));
         let file = JobFile::read(&folder.path(name)).unwrap();
-        Jobs { folder, file }
+        LinkJobs { folder, file }
     }
 
     /// A job, packed but for what a test changes in it. It wants the compiler that `clang-22` is.
@@ -70,8 +92,21 @@ impl Jobs {
 
 /// What `compiler` is, in the environment that a worker gives it.
 pub(crate) fn identity(compiler: &Path) -> Identity {
-    let cache = super::target_dir().join("tmp/identities");
-    let options = Options { cache_folder: Some(&cache), ..Options::default() };
+    identified(compiler, false)
+}
+
+/// The same for jobs that have it start `ld.lld`.
+pub(crate) fn identity_with_linker(compiler: &Path) -> Identity {
+    identified(compiler, true)
+}
+
+fn identities() -> PathBuf {
+    super::target_dir().join("tmp/identities")
+}
+
+fn identified(compiler: &Path, with_ld_lld: bool) -> Identity {
+    let cache = identities();
+    let options = Options { cache_folder: Some(&cache), with_ld_lld, ..Options::default() };
     identify(compiler, None, &options).unwrap().identity
 }
 
@@ -95,6 +130,12 @@ impl Worker {
         let settings =
             format!(r#"{{"compilers": [{compilers}], "scratch": {scratch:?}{comma}{more}}}"#);
         folder.write("worker.json", settings);
+        // It need not read the whole compiler anew in each test.
+        let own = format!("scratch/dtlto-worker-{}", rustix::process::geteuid().as_raw());
+        fs::DirBuilder::new().mode(0o700).create(folder.path(&own)).unwrap();
+        for known in fs::read_dir(identities()).into_iter().flatten().flatten() {
+            fs::copy(known.path(), folder.path(&own).join(known.file_name())).unwrap();
+        }
         Worker { folder, compiler: None }
     }
 
@@ -122,9 +163,24 @@ impl Worker {
     /// Reads its response; it never prints.
     #[track_caller]
     pub(crate) fn read(&self, prepared: &Prepared, output: Output) -> Answered {
-        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output}");
         let place = |name: &String| (name.clone(), self.folder.path(format!("got-{name}")));
-        let outputs: Vec<_> = prepared.request.outputs.iter().map(place).collect();
+        self.received(prepared, prepared.request.outputs.iter().map(place).collect(), output)
+    }
+
+    /// Reads a response to a request whose outputs have names that no file can have.
+    #[track_caller]
+    pub(crate) fn read_without_outputs(&self, prepared: &Prepared, output: Output) -> Answered {
+        self.received(prepared, vec![("out.o".into(), self.folder.path("got-out.o"))], output)
+    }
+
+    #[track_caller]
+    fn received(
+        &self,
+        prepared: &Prepared,
+        outputs: Vec<(String, PathBuf)>,
+        output: Output,
+    ) -> Answered {
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output}");
         for (_, path) in &outputs {
             let _ = fs::remove_file(path);
         }

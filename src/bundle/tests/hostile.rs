@@ -51,7 +51,7 @@ fn names_that_lead_elsewhere_are_refused() {
         refused(name, &forged(Kind::Request, &manifest, good()), why);
     }
     for (name, why) in [
-        ("/root/.bashrc", "absolute"),
+        ("/etc/crontab", "absolute"),
         ("../x.o", "leads upward"),
         ("m0000", "there twice"),
         ("m0000/x", "another name is its folder"),
@@ -68,8 +68,9 @@ fn manifests_that_cannot_be_are_refused() {
     let upper = || json!(Digest::of(b"module").to_string().to_uppercase());
     let module = |manifest: &mut Value| manifest["files"][1]["pieces"][0].take();
     type Change<'a> = &'a dyn Fn(&mut Value);
-    let cases: [(&str, Change<'_>, &str); 13] = [
+    let cases: [(&str, Change<'_>, &str); 14] = [
         ("no files", &|m| m["files"].take().as_null().unwrap_or_default(), "invalid type: null"),
+        ("a long word", &|m| m["job"] = json!("\x1b]0;".repeat(100_000)), "\\u{1b}]0;"),
         ("no outputs", &|m| m["outputs"] = json!([]), "there is no output"),
         ("another nonce", &|m| m["nonce"] = json!(Nonce::fresh()), "nonce is not that"),
         (
@@ -125,10 +126,10 @@ fn files_without_number_are_refused() {
     let names = || (0..FILES_LIMIT).map(|n| format!("f/{n}"));
     let mut many = manifest();
     many["files"] = names().map(|name| json!({"name": name, "pieces": []})).collect();
-    refused("files", &forged(Kind::Request, &many, vec![]), "65537 files, 65536 allowed");
+    refused("files", &forged(Kind::Request, &many, vec![]), "50001 files, 50000 allowed");
     let mut many = manifest();
     many["outputs"] = names().collect();
-    refused("outputs", &forged(Kind::Request, &many, good()), "65538 files, 65536 allowed");
+    refused("outputs", &forged(Kind::Request, &many, good()), "50002 files, 50000 allowed");
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn what_stands_in_the_manifests_place_is_refused() {
     let long = vec![b' '; MANIFEST_LIMIT as usize + 1];
     let nested = "{\"later\":".to_owned() + &"[".repeat(100_000);
     refused("a long one", &alone(entry(MANIFEST, long)), "are too long");
-    refused("a deep one", &alone(entry(MANIFEST, nested)), "recursion limit");
+    refused("a deep one", &alone(entry(MANIFEST, nested)), "EOF while parsing");
     refused("no JSON", &alone(entry(MANIFEST, "\0\0")), "manifest of the bundle: expected value");
     refused("an empty one", &alone(entry(MANIFEST, "")), "EOF while parsing");
     refused("a piece", &alone(piece("INDEX")), "\"manifest.json\" is due");
@@ -217,7 +218,7 @@ fn entries_of_another_length_or_content_are_refused() {
 
 #[test]
 fn bombs_stop_early() {
-    let zeros = || vec![0; 200 << 20];
+    let zeros = || vec![0; 80 << 20];
     let bomb = entry(&format!("piece/{}", Digest::of(b"INDEX")), zeros());
     refused("entry", &forged(Kind::Request, &manifest(), vec![bomb]), "not those announced");
 

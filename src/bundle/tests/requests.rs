@@ -135,6 +135,19 @@ fn what_is_too_large_stays_here() {
 }
 
 #[test]
+fn what_is_held_does_not_count_as_compressed() {
+    let content = vec![0; 65 << 20];
+    let mut manifest = manifest();
+    let piece = json!({"blake3": Digest::of(&content), "length": content.len()});
+    manifest["files"] = json!([{"name": "m0000", "pieces": [piece]}]);
+    let mut sent = prepared(&manifest, &[&content]);
+    let found = sent.pack(Cursor::new(Vec::new()), &Limits::default());
+    assert!(matches!(found, Err(NotPacked::StaysHere(why)) if why.contains("an attack")));
+    sent.hold(|_| true);
+    packed(&mut sent);
+}
+
+#[test]
 fn a_full_disk_is_told_apart() {
     let mut sent = prepared(&manifest(), &[b"INDEX", b"module"]);
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

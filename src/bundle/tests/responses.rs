@@ -115,7 +115,7 @@ fn answers_to_other_requests_are_told_apart() {
     (sent.nonce, sent.answer) = (Nonce::NONE, Answer::Failed { reason: "cut off".to_owned() });
     let mut out = Cursor::new(Vec::new());
     answer(&mut out, &mut sent, [b""; 2], (Path::new("/"), &[])).unwrap();
-    refused("unread", out.get_ref(), "could not read what it was sent: ");
+    refused("unread", out.get_ref(), "could not read what it was sent: the worker failed: cut off");
 }
 
 #[test]
