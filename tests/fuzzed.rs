@@ -116,6 +116,16 @@ fn the_stored_corpus_does_no_harm_and_some_of_it_is_good() {
 }
 
 #[test]
+fn a_bundle_is_read_from_each_depth_of_its_wrapping() {
+    for (kind, target) in [("request", fuzz::request as Target), ("response", fuzz::response)] {
+        for name in ["whole", "compressed", "archive", "plain"] {
+            let bytes = fs::read(fuzz_folder().join("corpus").join(kind).join(name)).unwrap();
+            assert!(target(&bytes), "{kind}/{name}");
+        }
+    }
+}
+
+#[test]
 fn arbitrary_bytes_do_no_harm() {
     for (_, target) in TARGETS {
         try_all(target, prop::collection::vec(any::<u8>(), 0..600));
