@@ -175,6 +175,15 @@ fn entries_that_are_no_plain_files_are_refused() {
 }
 
 #[test]
+fn a_damaged_head_cannot_write_to_a_terminal() {
+    let mut colours = entry("\u{1b}[31m", "INDEX");
+    colours.head.as_old_mut().cksum = *b"letters ";
+    let fault = unpacked(&bundle_of(Kind::Request, &compressed(&archive(&[colours])))).unwrap_err();
+    let text = fault.to_string();
+    assert!(text.contains("u{1b}[31m") && !text.contains(char::is_control), "{text:?}");
+}
+
+#[test]
 fn entries_that_the_manifest_does_not_announce_are_refused() {
     let absolute = entry("/etc/cron.d/x", "INDEX");
     let upward = entry("piece/../../x", "INDEX");
