@@ -270,7 +270,6 @@ fn only_harmless(args: &[&str]) {
             text if text.contains("-prefix-map=") => {}
             text => {
                 assert!(!text.starts_with(['@', '/']), "{text}");
-                assert!(!text.contains(".."), "{text}");
                 assert!(!text.contains('/') || text.ends_with("=other/0"), "{text}");
                 for bad in ["-X", "-cc1", "-B", "-load", "-fplugin", "-fpass-plugin", "--config"] {
                     assert!(!text.starts_with(bad), "{text}");
