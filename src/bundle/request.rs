@@ -49,7 +49,7 @@ fn check(request: &Request, limits: &Limits, packed: u64) -> Result<(), Fault> {
     if request.outputs.is_empty() {
         return Err(Fault::Manifest("there is no output".to_owned()));
     }
-    let count = request.files.len() + request.outputs.len();
+    let count = request.files.len().max(request.outputs.len());
     if count > FILES_LIMIT {
         return Err(Fault::TooLarge(format!("{count} files, {FILES_LIMIT} allowed")));
     }

@@ -123,13 +123,13 @@ fn manifests_that_cannot_be_are_refused() {
 
 #[test]
 fn files_without_number_are_refused() {
-    let names = || (0..FILES_LIMIT).map(|n| format!("f/{n}"));
+    let names = || (0..=FILES_LIMIT).map(|n| format!("f/{n}"));
     let mut many = manifest();
     many["files"] = names().map(|name| json!({"name": name, "pieces": []})).collect();
     refused("files", &forged(Kind::Request, &many, vec![]), "50001 files, 50000 allowed");
     let mut many = manifest();
     many["outputs"] = names().collect();
-    refused("outputs", &forged(Kind::Request, &many, good()), "50002 files, 50000 allowed");
+    refused("outputs", &forged(Kind::Request, &many, good()), "50001 files, 50000 allowed");
 }
 
 #[test]
