@@ -21,6 +21,9 @@ pub enum Outcome {
     /// The farm cannot do this job.
     #[serde(rename = "farm_fault")]
     FarmUnfit,
+    /// Nobody's fault: it must not leave this machine, as its files show.
+    #[serde(rename = "refused")]
+    StaysHere,
     /// The farm cannot do any job.
     #[serde(rename = "farm_fault")]
     FarmDown,
@@ -79,12 +82,13 @@ mod tests {
 
     /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
     /// `--fallback never`; then on this machine.
-    const TABLE: [(Outcome, [Next; 4]); 10] = [
+    const TABLE: [(Outcome, [Next; 4]); 11] = [
         (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
         (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
         (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmFault, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::StaysHere, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmDown, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::TimedOut, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::NotStarted, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),

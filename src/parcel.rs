@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -149,7 +149,11 @@ impl Parcels {
         let outputs: Vec<(String, PathBuf)> =
             packed.outputs.iter().cloned().zip(places.iter().cloned()).collect();
         let expected = Expected { nonce: packed.nonce, link: &self.about.link, outputs: &outputs };
-        let opened = File::open(from).and_then(|file| Ok((file.metadata()?.len(), file)));
+        // Not opened before it is known to be a file: a pipe would hold us up for ever.
+        let opened = fs::metadata(from).and_then(|found| match found.is_file() {
+            true => Ok((found.len(), File::open(from)?)),
+            false => Err(io::Error::other("it is no file")),
+        });
         let (length, file) = match opened {
             Ok(opened) => opened,
             Err(error) if error.kind() == ErrorKind::NotFound => {

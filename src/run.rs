@@ -7,7 +7,7 @@ mod jobs;
 mod queue;
 mod start;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -94,6 +94,8 @@ pub struct Run<'a> {
     local_most: usize,
     faults_in_a_row: usize,
     failed_for: Option<Exit>,
+    /// Jobs that came home before they were sent, by reason.
+    stayed: BTreeMap<String, usize>,
 }
 
 impl<'a> Run<'a> {
@@ -136,6 +138,7 @@ impl<'a> Run<'a> {
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
             failed_for: None,
+            stayed: BTreeMap::new(),
             setup,
         }
     }
@@ -161,6 +164,7 @@ impl<'a> Run<'a> {
             self.enforce_deadlines();
             self.show_progress();
         };
+        self.tell_who_stayed();
         (end, self.jobs)
     }
 
@@ -272,6 +276,9 @@ impl<'a> Run<'a> {
             }
             Next::GoHome => {
                 self.reporter.detail(&format!("{module}: {}; running it here", report.reason));
+                if report.outcome == Outcome::StaysHere {
+                    *self.stayed.entry(report.reason).or_default() += 1;
+                }
                 self.go_home(job);
             }
             Next::Fail => self.fail(&report, Exit::JobFailed),
@@ -284,7 +291,14 @@ impl<'a> Run<'a> {
     fn fail(&mut self, report: &Report, exit: Exit) {
         let job = report.which.job;
         let module = &self.setup.plan.file.jobs[job].primary;
-        self.reporter.error(&format!("{module} (jobs[{job}]): {}", report.reason));
+        let why = match report.outcome {
+            Outcome::StaysHere => {
+                let name = &self.setup.plan.adapter.name;
+                format!("it cannot go to {name} and may not run here: {}", report.reason)
+            }
+            _ => report.reason.clone(),
+        };
+        self.reporter.error(&format!("{module} (jobs[{job}]): {why}"));
         self.reporter.words(&report.printed);
         self.reporter.command(&self.setup.plan.shown_command(job, report.which.place));
         self.jobs.fail(job);

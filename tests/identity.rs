@@ -6,56 +6,16 @@
 
 mod kit;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-use kit::{Folder, Modules, Output, Run, bridge_path, kept_jobs, link, lld_link, llvm_ar};
-use kit::{skip, skip_without, strings, through_bridge};
-use serde_json::Value;
+use kit::{Folder, Modules, Run, assert_bridged, assert_own_commands, bridge_path, link};
+use kit::{lld_link, llvm_ar, skip, skip_without, through_bridge};
 
 const OBJECTS: [&str; 3] = ["a.o", "b.o", "c.o"];
 
-/// Every file below `folder`, with its content.
-fn snapshot(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
-    let files = folder.list("").into_iter().filter(|name| !name.ends_with('/'));
-    files.map(|name| (name.clone(), folder.read(&name))).collect()
-}
-
-/// Compares by name and content, without filling the screen.
-#[track_caller]
-fn assert_same(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) {
-    assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "the files");
-    let differ = |name: &&String| expected[*name] != found[*name];
-    let different: Vec<_> = expected.keys().filter(differ).collect();
-    assert!(different.is_empty(), "these files differ: {different:?}");
-}
-
-/// Runs the same link in one process and through the bridge, in the same place, and holds the
-/// second to all files that the first made: the program, the objects, and nothing else.
 #[track_caller]
 fn assert_identical(folder: &Folder, cwd: &str, args: &[&str], jobs: usize) {
-    let before = snapshot(folder);
-    let link = || link().args(args).arg("-Wl,--lto-obj-path=object").cwd(folder.path(cwd));
-    link().go().ok();
-    let expected = snapshot(folder);
-    for name in expected.keys().filter(|name| !before.contains_key(*name)) {
-        fs::remove_file(folder.path(name)).unwrap();
-    }
-    let output = link().args(through_bridge()).go().ok();
-    assert_bridged(&output, jobs);
-    let found = snapshot(folder);
-    assert_same(&expected, &found);
-    let new = |name: &&String| !before.contains_key(*name);
-    let objects = found.keys().filter(new).filter(|name| name.ends_with(char::is_numeric));
-    assert_eq!(objects.count(), jobs, "objects that were compared, of {:?}", found.keys());
-}
-
-/// A driver that does not forward its options links in one process, and all would look the same.
-#[track_caller]
-fn assert_bridged(output: &Output, jobs: usize) {
-    let summary = format!("dtlto-bridge: {jobs} job");
-    assert!(output.stderr.contains(&summary), "the bridge did not run {jobs} jobs: {output}");
+    kit::assert_identical(folder, cwd, args, jobs, &through_bridge());
 }
 
 #[track_caller]
@@ -164,20 +124,6 @@ fn relative_upward_and_absolute_inputs_with_the_output_elsewhere_are_identical()
     assert_runs(&folder, "out/app");
 }
 
-/// Runs each job of a job file that LLD kept (`--save-temps`) as LLD meant it, and compares its
-/// object with the one that the bridge had made, after `but_for` has evened out what may differ.
-#[track_caller]
-fn assert_own_commands(folder: &Folder, cwd: &str, but_for: fn(Vec<u8>) -> Vec<u8>) {
-    for job in kept_jobs(folder, cwd)["jobs"].as_array().unwrap() {
-        let object = Path::new(cwd).join(job["outputs"][0].as_str().unwrap());
-        let found = folder.read(&object);
-        let mut command = strings(&kept_jobs(folder, cwd)["common"]["args"]);
-        command.extend(strings(&job["args"]));
-        Run::new(&command[0]).args(&command[1..]).cwd(folder.path(cwd)).go().ok();
-        assert!(but_for(found) == but_for(folder.read(&object)), "{}", object.display());
-    }
-}
-
 /// With debug information, too: that holds clang's command line, but not the object's name.
 #[test]
 fn a_program_for_windows_is_identical_and_its_objects_but_for_the_time_stamps() {
@@ -267,58 +213,11 @@ fn a_real_program_is_identical_and_runs() {
     lua.go().ok().stdout_is("Lua 5.4\t5050\n");
 }
 
-/// A workspace of two crates, so that no registry is needed.
 #[test]
 fn a_cargo_project_is_identical_and_runs() {
     skip_without!("clang-22", "ld.lld-22", "cargo", "rustc");
-    let version = Run::new("rustc").arg("-vV").go().ok().stdout;
-    let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: ")).unwrap();
-    let major: u32 = llvm.split('.').next().unwrap().parse().unwrap();
-    if major > 22 {
-        skip!("rustc's LLVM {llvm} is newer than lld-22");
-    }
     let folder = Folder::new();
-    let manifest = |name: &str, rest: &str| {
-        let head =
-            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
-        folder.write(format!("{name}/Cargo.toml"), head + rest);
-    };
-    folder.write("Cargo.toml", "[workspace]\nmembers = [\"app\", \"words\"]\nresolver = \"2\"\n");
-    manifest("app", "[dependencies]\nwords = { path = \"../words\" }\n");
-    manifest("words", "");
-    folder.write("app/src/main.rs", "fn main() { println!(\"{}\", words::count(\"a b c\")); }\n");
-    folder.write(
-        "words/src/lib.rs",
-        "pub fn count(text: &str) -> usize { text.split(' ').count() }\n",
-    );
-    let distributor = through_bridge()[0].clone();
-    let flags = format!(
-        "-Clinker-plugin-lto -Clinker=clang-22 -Clink-arg=-fuse-ld=lld-22 -Clink-arg=-flto=thin \
-         -Clink-arg={distributor}"
-    );
-    // The same flags for both, since cargo mixes them into symbol names: the driver, which is the
-    // only one to read this variable, drops the option for the link in one process.
-    let without = format!("#x{distributor}");
-    let program = "target/release/app";
-    let build = |driver_edits: &str, stats: &str| {
-        let _ = fs::remove_dir_all(folder.path("target"));
-        ["CARGO_TARGET_DIR", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"]
-            .into_iter()
-            .fold(Run::new("cargo"), |run, name| run.env_remove(name))
-            .args(["build", "--release", "--offline", "--quiet"])
-            .env("RUSTFLAGS", &flags)
-            .env("CCC_OVERRIDE_OPTIONS", driver_edits)
-            .env("DTLTO_BRIDGE_STATS", folder.path(stats))
-            .cwd(folder.path(""))
-            .go()
-            .ok();
-        folder.read(program)
-    };
-    let expected = build(&without, "no.json");
-    assert!(!folder.path("no.json").exists(), "the first link is meant to be one in one process");
-    let found = build("", "stats.json");
-    let stats: Value = serde_json::from_slice(&folder.read("stats.json")).unwrap();
-    assert!(stats["jobs"].as_u64() >= Some(3), "{stats}");
-    assert!(expected == found, "the program");
-    Run::new(folder.path(program)).go().ok().stdout_is("3\n");
+    if let Err(why) = kit::assert_cargo_project(&through_bridge(), &folder.path("stats.json")) {
+        skip!("{why}");
+    }
 }

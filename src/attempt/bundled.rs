@@ -107,6 +107,7 @@ fn not_packed(error: NotPacked) -> Verdict {
         NotPacked::Changed(_) => (Outcome::Refused, reason),
         // Others that are under way will make room.
         NotPacked::NoSpace(_) => (Outcome::FarmFault, reason),
-        NotPacked::StaysHere(_) | NotPacked::Failed { .. } => (Outcome::FarmUnfit, reason),
+        NotPacked::StaysHere(_) => (Outcome::StaysHere, reason),
+        NotPacked::Failed { .. } => (Outcome::FarmUnfit, reason),
     }
 }

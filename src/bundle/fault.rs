@@ -169,7 +169,7 @@ pub(super) fn shown(text: &str) -> String {
 /// Why a bundle was not made.
 #[derive(Debug)]
 pub enum NotPacked {
-    /// The job must run here; the text says why.
+    /// The job must run here; the text says why, as a clause.
     StaysHere(String),
     /// No space is left for it: with fewer in flight there may be.
     NoSpace(String),

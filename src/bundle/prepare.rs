@@ -58,7 +58,7 @@ pub fn prepare(
     (names, library): (&Names, &Library),
     about: &About,
 ) -> Result<Prepared, NotPacked> {
-    let stays = |why: String| NotPacked::StaysHere(format!("jobs[{number}] stays here: {why}"));
+    let stays = NotPacked::StaysHere;
     let new =
         |module: &Text| names.get(module).ok_or_else(|| stays(format!("{module} has no name")));
     let moved = args::moved(job, &new(&job.primary)?).map_err(stays)?;
@@ -152,7 +152,7 @@ impl Prepared {
     pub fn pack<W: Write + Seek>(&mut self, out: W, limits: &Limits) -> Result<u64, NotPacked> {
         let (unpacked, job) = (self.unpacked(), self.request.job);
         let what = format!("packing jobs[{job}] of link {}", self.request.link);
-        let too_large = |why| Err(NotPacked::StaysHere(format!("jobs[{job}] stays here: {why}")));
+        let too_large = |why| Err(NotPacked::StaysHere(why));
         if unpacked > limits.total {
             return too_large(format!(
                 "its inputs have {unpacked} bytes, and a bundle takes {}",

@@ -44,6 +44,14 @@ impl Run<'_> {
         }
     }
 
+    /// Tells of the jobs that turned out not to be for the farm; each reason once.
+    pub(super) fn tell_who_stayed(&mut self) {
+        let name = &self.setup.plan.adapter.name;
+        for (why, count) in std::mem::take(&mut self.stayed) {
+            self.reporter.notice(&format!("{count} jobs could not go to {name}: {why}"));
+        }
+    }
+
     pub(super) fn go_home(&mut self, job: usize) {
         let size = self.setup.inputs.size(&self.setup.plan.file.jobs[job].primary);
         self.jobs.go_home(job);
@@ -61,7 +69,7 @@ impl Run<'_> {
                     self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
                 }
             }
-            Outcome::Cancelled | Outcome::Refused => {}
+            Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {}
         }
     }
 

@@ -7,6 +7,8 @@
 #![allow(dead_code, unused_macros, unused_imports)]
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
+mod cargo;
+mod farm;
 mod folder;
 mod jobs;
 mod link;
@@ -14,17 +16,21 @@ mod lld;
 mod processes;
 mod programs;
 mod run;
+mod same;
 mod worker;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use cargo::assert_cargo_project;
+pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
 pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use lld::Lld;
 pub(crate) use processes::{MARK, Marked, Process, until};
-pub(crate) use programs::{Modules, lua};
+pub(crate) use programs::{Family, Modules, lua};
 pub(crate) use run::{Output, Run, Running};
+pub(crate) use same::{assert_bridged, assert_identical, assert_own_commands};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.

@@ -1,5 +1,5 @@
-//! Programs to link: a small one whose modules import from each other, and Lua. It does not know
-//! how they are linked.
+//! Programs to link: a small one whose modules import from each other, a larger one that is generated, and
+//! Lua. It does not know how they are linked.
 
 use std::fs;
 use std::path::Path;
@@ -54,6 +54,84 @@ impl Modules {
                 .cwd(folder.path(""))
                 .go()
                 .ok();
+        }
+    }
+}
+
+/// A generated program in C++ whose modules call each other in a tangle, so that each imports from many. Every
+/// one has its own class with virtual functions, instances of common templates, inline functions with statics,
+/// statics of its own and a function that throws. It needs the C++ library.
+pub(crate) struct Family;
+
+impl Family {
+    pub(crate) const SIZE: usize = 26;
+
+    const HEADER: &str = "
+        struct Shape { virtual ~Shape() = default; virtual int area(int) const = 0; };
+        struct Oops { int why; };
+        template <class T, int N> struct Ring {
+            T items[N] = {}; int next = 0;
+            void push(T item) { items[next++ % N] = item; }
+            T sum() const { T all = 0; for (T item : items) all += item; return all; }
+        };
+        template <class T> T twice(T x) { static T seen = 0; seen += x; return x + (seen & 1); }
+        inline int tick() { static int calls = 0; return ++calls; }
+        inline int measure(const Shape &shape, int n) { return shape.area(n) + tick() % 3; }
+        ";
+
+    /// The source of module `n`.
+    fn source(n: usize) -> String {
+        let (near, far) = ((n * 7 + 3) % Self::SIZE, (n * 3 + 1) % Self::SIZE);
+        let (room, odd) = (n % 5 + 2, 2 * n + 1);
+        let main = "int main(int argc, char **) { return (step0(argc + 6) & 127) + 1; }";
+        format!(
+            "#include \"family.h\"
+            int step{near}(int); int step{far}(int);
+            namespace {{
+            struct Own final : Shape {{
+                int edge;
+                explicit Own(int e) : edge(e) {{}}
+                int area(int n) const override {{ return edge * n + {n}; }}
+            }};
+            int counter = {n};
+            Own early(tick());
+            }}
+            __attribute__((noinline)) static int hidden(int x) {{ static int calls; return x * {odd} + ++calls; }}
+            int thrower{n}(int x) {{ if (x == {room}) throw Oops{{hidden(x)}}; return twice<long>(x); }}
+            int step{n}(int x) {{
+                if (x <= 0) return early.area(x);
+                Own own(hidden(x));
+                Ring<int, {room}> ring;
+                for (int i = 0; i < x; ++i) ring.push(twice(i + counter));
+                counter += ring.sum();
+                try {{ counter += thrower{n}(x); }} catch (const Oops &oops) {{ counter ^= oops.why; }}
+                return measure(own, counter & 15) + step{near}(x - 1) + step{far}(x / 2 - 1);
+            }}
+            {}",
+            if n == 0 { main } else { "" }
+        )
+    }
+
+    /// The object of module `n`.
+    pub(crate) fn object(n: usize) -> String {
+        format!("m{n}.o")
+    }
+
+    /// Compiles all modules into the folder `into`, with `flags` besides the usual.
+    #[track_caller]
+    pub(crate) fn compile(folder: &Folder, into: &str, flags: &[&str]) {
+        folder.mkdir(into);
+        folder.write("src/family.h", Self::HEADER);
+        let start = |n| {
+            let source = format!("src/m{n}.cpp");
+            folder.write(&source, Self::source(n));
+            let run = clangxx().args(["-O2", "-flto=thin", "-c"]).args(flags).arg(source).arg("-o");
+            run.arg(folder.path(into).join(Self::object(n))).cwd(folder.path("")).start()
+        };
+        let numbers: Vec<_> = (0..Self::SIZE).collect();
+        for some in numbers.chunks(4) {
+            let running: Vec<_> = some.iter().map(|&n| start(n)).collect();
+            running.into_iter().for_each(|run| drop(run.wait().ok()));
         }
     }
 }

@@ -205,6 +205,12 @@ impl Output {
     }
 
     #[track_caller]
+    pub(crate) fn stdout_lacks(self, text: &str) -> Self {
+        assert!(!self.stdout.contains(text), "not expected on stdout: {text}\n{self}");
+        self
+    }
+
+    #[track_caller]
     pub(crate) fn stdout_is(self, text: &str) -> Self {
         assert!(self.stdout == text, "expected on stdout: {text}\n{self}");
         self
