@@ -143,7 +143,6 @@ fn windows(folder: &Folder, farm: &Farm, fallback: &str) -> Run {
     let options = [&*farm.adapter(), fallback, "--stats=stats.json"];
     lld_link()
         .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/timestamp:0"])
-        .args(OBJECTS)
         .args(["/out:app.exe", "/lldsavetemps"])
         .args(options.map(|option| format!("/thinlto-distributor-arg:{option}")))
         .arg(format!("/thinlto-distributor:{}", bridge_path()))
@@ -162,6 +161,7 @@ fn objects_for_windows_are_identical_but_for_their_time_stamps() {
     let folder = Folder::new();
     Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding"]);
     let output = windows(&folder, &Farm::new(), "--fallback=never")
+        .args(OBJECTS)
         .go()
         .ok()
         .stderr_has("3 on farm (1 host)");
@@ -175,14 +175,38 @@ fn objects_for_windows_with_debug_information_are_made_here() {
     skip_without!("clang-22", "lld-link-22");
     let folder = Folder::new();
     Modules::compile(&folder, "", &["--target=x86_64-pc-windows-msvc", "-ffreestanding", "-g"]);
-    let output =
-        windows(&folder, &Farm::new(), "--fallback=local").go().ok().stderr_has("0 on farm");
+    let output = windows(&folder, &Farm::new(), "--fallback=local")
+        .args(OBJECTS)
+        .go()
+        .ok()
+        .stderr_has("0 on farm");
     let why = "3 jobs could not go to farm: its debug information holds the names of its files";
     assert_bridged(&output.stderr_has(why), 3);
     assert_own_commands(&folder, "", without_time_stamp);
-    let output = windows(&folder, &Farm::new(), "--fallback=never").go();
+    let output = windows(&folder, &Farm::new(), "--fallback=never").args(OBJECTS).go();
     assert!(!output.status.success(), "{output}");
     output.stderr_has("it cannot go to farm and may not run here: its debug information");
     let stats: serde_json::Value = serde_json::from_slice(&folder.read("stats.json")).unwrap();
     assert_eq!(stats["records"][0]["place"], serde_json::Value::Null, "{stats:#}");
+}
+
+/// That they cannot travel shows only when they are packed, one after the other.
+#[test]
+fn jobs_that_stay_here_are_no_faults_of_the_farm() {
+    skip_without!("clang-22", "lld-link-22");
+    let folder = Folder::new();
+    let functions: Vec<String> = (0..10).map(|n| format!("f{n}")).collect();
+    for (n, name) in functions.iter().enumerate() {
+        folder.write(format!("{name}.c"), format!("int {name}(int x) {{ return x * {n}; }}\n"));
+    }
+    let calls: String = functions.iter().map(|name| format!("int {name}(int);\n")).collect();
+    let sum = functions.iter().map(|name| format!("{name}(2)")).collect::<Vec<_>>().join(" + ");
+    folder.write("main.c", format!("{calls}int main() {{ return {sum}; }}\n"));
+    let names: Vec<&str> = functions.iter().map(String::as_str).chain(["main"]).collect();
+    let compile = ["-O2", "-flto=thin", "--target=x86_64-pc-windows-msvc", "-ffreestanding", "-g"];
+    let sources = names.iter().map(|name| format!("{name}.c"));
+    kit::clang().args(compile).arg("-c").args(sources).cwd(folder.path("")).go().ok();
+    let objects = names.iter().map(|name| format!("{name}.o"));
+    let link = windows(&folder, &Farm::new(), "--fallback=local").args(objects).go().ok();
+    link.stderr_has("11 jobs could not go to farm").stderr_lacks("not used any more");
 }

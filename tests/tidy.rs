@@ -156,7 +156,9 @@ fn no_file_holds_what_does_not_belong_there() {
     let paths = [["/wo", "rk/"], ["/ro", "ot/"], ["/tmp/", "wt"], ["../sha", "red"]]
         .map(|halves| halves.concat());
     let mut wrong = Vec::new();
-    for name in tracked.stdout.split('\0').filter(|name| !name.is_empty()) {
+    // What a fuzzer made says nothing.
+    let written = |name: &&str| !name.is_empty() && !name.starts_with("fuzz/corpus/");
+    for name in tracked.stdout.split('\0').filter(written) {
         // Deleted but still tracked, or not text.
         let Ok(text) = fs::read_to_string(Path::new(ROOT).join(name)) else { continue };
         for (number, line) in text.lines().enumerate() {

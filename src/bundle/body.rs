@@ -87,7 +87,7 @@ impl<R: Read> Body<R> {
     /// Reads the head of an entry, and its length if that is not known.
     pub(super) fn entry(&mut self, name: &str, length: Option<u64>) -> Result<u64, Fault> {
         let unexpected = |found| Fault::Entry { expected: name.to_owned(), found };
-        let malformed = |error: io::Error| Fault::Malformed(error.to_string());
+        let malformed = |error: io::Error| Fault::Malformed(shown(&error.to_string()));
         let Some(head) = self.head()? else { return Err(unexpected(String::new())) };
         let found = String::from_utf8_lossy(&head.path_bytes()).into_owned();
         let sum = head.as_bytes().iter().map(|&byte| u32::from(byte)).sum::<u32>();

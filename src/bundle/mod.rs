@@ -45,7 +45,7 @@ const OLDEST_READER: u16 = 1;
 const MANIFEST_LIMIT: u64 = 8 << 20;
 /// Bytes of standard output, and as many of standard error, that a response holds.
 pub const STREAM_LIMIT: usize = 16 << 20;
-/// Files that a request makes.
+/// Files that a request makes, and as many that its job makes.
 const FILES_LIMIT: usize = 50_000;
 const MANIFEST: &str = "manifest.json";
 

@@ -7,6 +7,8 @@ use super::Fault;
 
 /// Bytes of a name.
 const LONGEST: usize = 200;
+/// Parts of a name. Each but the last becomes a folder: many deep names would use up a disk's inodes.
+const DEEPEST: usize = 4;
 
 /// What is wrong with a name by itself.
 pub(super) fn problem(name: &str) -> Option<&'static str> {
@@ -28,6 +30,8 @@ pub(super) fn problem(name: &str) -> Option<&'static str> {
         Some("it holds other characters than A-Z a-z 0-9 . _ - + /")
     } else if components().any(|part| part.starts_with(['-', '.'])) {
         Some("a part of it begins with - or .")
+    } else if components().count() > DEEPEST {
+        Some("it has too many parts")
     } else {
         None
     }
@@ -61,7 +65,7 @@ mod tests {
 
     #[test]
     fn only_plain_names_below_the_folder_are_good() {
-        for good in ["m0000", "index", "other/0", "out.o", "a/b/c+d_e-f.o", "x..y"] {
+        for good in ["m0000", "index", "other/0", "out.o", "a/b/c+d/e-f.o", "x..y"] {
             assert_eq!(problem(good), None, "{good}");
         }
         for (bad, why) in [
@@ -82,6 +86,7 @@ mod tests {
             ("-o", "begins"),
             ("a/-x", "begins"),
             (".a", "begins"),
+            ("a/b/c/d/e", "parts"),
             (&"a".repeat(201), "long"),
         ] {
             let found = problem(bad).unwrap_or_else(|| panic!("{bad:?} is taken"));

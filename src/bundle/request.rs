@@ -49,8 +49,8 @@ fn check(request: &Request, limits: &Limits, packed: u64) -> Result<(), Fault> {
     if request.outputs.is_empty() && !request.is_probe() {
         return Err(Fault::Manifest("there is no output".to_owned()));
     }
-    if request.files.len() > FILES_LIMIT {
-        let count = request.files.len();
+    let count = request.files.len().max(request.outputs.len());
+    if count > FILES_LIMIT {
         return Err(Fault::TooLarge(format!("{count} files, {FILES_LIMIT} allowed")));
     }
     let files = request.files.iter().map(|file| &file.name);

@@ -18,6 +18,8 @@ pub const ENVIRONMENT_FILE: &str = "/dtlto-environment.json";
 const SYSTEM_FILE: &str = "/etc/dtlto-worker.json";
 /// Settings are short.
 const LONGEST: u64 = 1 << 20;
+/// A year. No clock can be asked for much more.
+const LONGEST_TIME: u64 = 365 * 24 * 3600;
 /// icecream's clients give up after 12 minutes, the upload not counted.
 const ENVIRONMENT_TIME: Duration = Duration::from_secs(11 * 60);
 
@@ -204,7 +206,9 @@ fn parse(text: &str) -> anyhow::Result<Settings> {
         ensure!(path.is_absolute(), "{}: an absolute path is expected", path.display());
     }
     ensure!(!settings.compilers.is_empty(), "compilers: no compiler is allowed");
-    ensure!(settings.limits.time != Some(0), "limits.time: no time is left");
+    let time = settings.limits.time.unwrap_or(1);
+    ensure!(time > 0, "limits.time: no time is left");
+    ensure!(time <= LONGEST_TIME, "limits.time: {time} seconds are more than a year");
     Ok(settings)
 }
 
@@ -276,6 +280,8 @@ mod tests {
         assert!(error(r#"{"compilers": ["/a"], "compilers": ["/b"]}"#).contains("duplicate"));
         assert!(error(r#"{"compilers": ["/a"]} x"#).contains("trailing"));
         assert!(error(r#"{"compilers": ["/a"], "landlock": "off"}"#).contains("landlock"));
+        let ever = format!(r#"{{"compilers": ["/a"], "limits": {{"time": {}}}}}"#, u64::MAX);
+        assert!(error(&ever).contains("more than a year"));
     }
 
     #[test]

@@ -123,10 +123,13 @@ fn manifests_that_cannot_be_are_refused() {
 
 #[test]
 fn files_without_number_are_refused() {
-    let mut manifest = manifest();
-    let names = (0..FILES_LIMIT + 1).map(|n| json!({"name": format!("f{n}"), "pieces": []}));
-    manifest["files"] = names.collect();
-    refused("files", &forged(Kind::Request, &manifest, vec![]), "files, 50000 allowed");
+    let names = || (0..=FILES_LIMIT).map(|n| format!("f/{n}"));
+    let mut many = manifest();
+    many["files"] = names().map(|name| json!({"name": name, "pieces": []})).collect();
+    refused("files", &forged(Kind::Request, &many, vec![]), "50001 files, 50000 allowed");
+    let mut many = manifest();
+    many["outputs"] = names().collect();
+    refused("outputs", &forged(Kind::Request, &many, good()), "50001 files, 50000 allowed");
 }
 
 #[test]
@@ -169,6 +172,15 @@ fn entries_that_are_no_plain_files_are_refused() {
     }
     let old = piece("INDEX").with(|head| head.as_ustar_mut().unwrap().magic = *b"nostar");
     refused("old", &forged(Kind::Request, &manifest(), vec![old]), "is due");
+}
+
+#[test]
+fn a_damaged_head_cannot_write_to_a_terminal() {
+    let mut colours = entry("\u{1b}[31m", "INDEX");
+    colours.head.as_old_mut().cksum = *b"letters ";
+    let fault = unpacked(&bundle_of(Kind::Request, &compressed(&archive(&[colours])))).unwrap_err();
+    let text = fault.to_string();
+    assert!(text.contains("u{1b}[31m") && !text.contains(char::is_control), "{text:?}");
 }
 
 #[test]
