@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bundle::{
-    self, About, Answer, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce, NotPacked,
-    Received, prepare, probe, receive,
+    self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
+    NotPacked, Received, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -141,9 +141,14 @@ impl Parcels {
         bundle::pieces(job, |input| self.library.content(input).map_err(NotPacked::StaysHere))
     }
 
-    /// The same without waiting: none until all of them were read.
+    /// The same without waiting: none until all of them were read. An input that cannot be read is left
+    /// out: whoever packs the job tells of it.
     pub fn pieces_if_read(&self, job: &Job) -> Option<Vec<(Digest, u64)>> {
-        bundle::pieces(job, |input| self.library.if_read(input).ok_or(())).ok()
+        let unreadable = Content { blake3: crate::bundle::Hex([0; 32]), length: 0 };
+        let content = |input: &Text| {
+            self.library.if_read(input).map(|read| read.unwrap_or(unreadable)).ok_or(())
+        };
+        bundle::pieces(job, content).ok()
     }
 
     /// Packs `job` into the file `to`, without what `leave_out` names.
@@ -336,4 +341,32 @@ pub fn claims(user: Option<&str>) -> (String, String) {
         user.map_or_else(|| format!("uid {uid}"), str::to_owned),
         host.nodename().to_string_lossy().into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Response;
+
+    #[test]
+    fn what_a_host_lacks_and_what_it_holds_is_kept() {
+        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+        let response = Response {
+            nonce: Nonce::NONE,
+            worker: "0.1.0".to_owned(),
+            host: "h".to_owned(),
+            link: "7f".to_owned(),
+            job: 0,
+            answer: Answer::MissingPieces { pieces: vec![lacks] },
+            outputs: Vec::new(),
+            ms: 0,
+            peak_kb: 0,
+            holds: vec![holds],
+            stores: true,
+        };
+        let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
+        let answered = Answered::of(received, 1, None);
+        assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
+        assert_eq!((answered.outcome, &*answered.reason), (Outcome::FarmFault, "h lacks 1 pieces"));
+    }
 }

@@ -51,6 +51,8 @@ pub enum Message {
     Probing(HostId, Pid),
     /// A host was probed.
     Probed(HostId, Verdict),
+    /// Inputs were read, so that more jobs can be placed by what hosts hold of them.
+    Read,
     /// A look at the host of a job: it answers, or not.
     Looked(usize, bool),
     /// A thread panicked.
@@ -219,7 +221,7 @@ impl<'a> Run<'a> {
             Message::Probing(host, pid) => drop(self.probes.insert(host, pid)),
             Message::Probed(host, verdict) => self.probed(host, verdict),
             Message::Looked(job, answers) => self.looked(job, answers),
-            Message::Signal(_) | Message::LinkerGone | Message::Bug => {}
+            Message::Read | Message::Signal(_) | Message::LinkerGone | Message::Bug => {}
         }
     }
 

@@ -5,13 +5,14 @@
 
 mod kit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Cursor;
 use std::path::Path;
 
 use dtlto_bridge::bundle::{
-    self, About, Answer, Expected, Library, Limits, Names, Response, answer, open, prepare, receive,
+    self, About, Answer, Expected, Library, Limits, Names, Response, answer, open, pieces, prepare,
+    receive,
 };
 use dtlto_bridge::jobfile::{Job, JobFile};
 use dtlto_bridge::toolchain::Identity;
@@ -52,6 +53,10 @@ fn linked(folder: &Folder, objects: &[String], options: &[&str]) -> JobFile {
 /// the bundle.
 fn travelled(job: &Job, packing: (&Names, &Library), to: &Path) -> (bundle::Request, u64) {
     let mut prepared = prepare(job, (0, 1), packing, &about()).unwrap();
+    let shared: BTreeSet<_> = pieces(job, packing.1).unwrap().into_iter().collect();
+    let files = prepared.request.files.iter().filter(|file| file.name != bundle::INDEX);
+    let sent = files.flat_map(|file| &file.pieces).map(|piece| (piece.blake3, piece.length));
+    assert_eq!(shared, sent.collect());
     let file = File::create_new(to.with_extension("bundle")).unwrap();
     let length = prepared.pack(file, &LIMITS).unwrap();
     fs::create_dir(to).unwrap();

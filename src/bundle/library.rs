@@ -58,8 +58,8 @@ impl Library {
     }
 
     /// The same without waiting: none unless the file was read.
-    pub fn if_read(&self, path: &Text) -> Option<Content> {
-        self.known(path).content.get()?.clone().ok()
+    pub fn if_read(&self, path: &Text) -> Option<Result<Content, String>> {
+        self.known(path).content.get().cloned()
     }
 
     /// The hash that the module at `path` carries of itself.

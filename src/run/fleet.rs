@@ -2,7 +2,10 @@
 //! one that fails is tried less.
 
 use std::cmp::Reverse;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Instant;
 
@@ -11,6 +14,7 @@ use rustix::process::Signal;
 use super::{Message, Run};
 use crate::adapter::Place;
 use crate::attempt::{Report, Setup};
+use crate::bundle::Digest;
 use crate::fleet::{Fleet, LOOK_TIME, Next, Ready, WINDOW, probe};
 use crate::hosts::alive;
 use crate::hosts::placement::{Ending, HostId};
@@ -35,11 +39,13 @@ impl Run<'_> {
                 let _ = self.sender.send(Message::Probed(id, verdict));
             }
         }
-        read_ahead(self.setup.clone());
         self.farm_most = self.farm_most.min(fleet.slots().max(1));
         fleet.known_bad().iter().for_each(|bad| self.reporter.notice(bad));
         self.fleet = Some(fleet);
         self.is_fleet_dead();
+        if let Err(error) = read_ahead(self.setup.clone(), self.sender.clone()) {
+            self.farm_is_down(&format!("no thread can be started: {error}"));
+        }
     }
 
     pub(super) fn start_on_hosts(&mut self, now: Instant) {
@@ -53,28 +59,37 @@ impl Run<'_> {
             }
             let work =
                 |job: usize| self.setup.inputs.size(&self.setup.plan.file.jobs[job].primary).max(1);
+            // Jobs whose inputs are being read wait for that: their pieces may be on their way already.
+            let (ready, unread): (Vec<_>, Vec<_>) = ready
+                .into_iter()
+                .map(|job| (job, pieces(&self.setup, job)))
+                .partition(|(_, pieces)| pieces.is_some());
+            unread.iter().for_each(|(job, _)| self.farm.push(work(*job), *job));
             let jobs: Vec<Ready> = ready
-                .iter()
-                .map(|&job| {
+                .into_iter()
+                .map(|(job, pieces)| {
                     let slots = self.setup.plan.travel[job].slots();
-                    Ready { job, work: work(job), slots, pieces: pieces(&self.setup, job) }
+                    Ready { job, work: work(job), slots, pieces: pieces.unwrap_or_default() }
                 })
                 .collect();
+            if jobs.is_empty() {
+                return;
+            }
             let next = fleet.next(now, &jobs);
             let taken = match next {
                 Next::Start(job, ..) | Next::NoHost(job) => Some(job),
                 Next::Wait(_) => None,
             };
-            for (place, &job) in ready.iter().enumerate() {
+            for (place, ready) in jobs.iter().enumerate() {
                 if Some(place) != taken {
-                    self.farm.push(work(job), job);
+                    self.farm.push(ready.work, ready.job);
                 }
             }
             match next {
                 Next::Start(place, host, without) => {
-                    self.start(ready[place], Place::Farm, None, Some((host, without)));
+                    self.start(jobs[place].job, Place::Farm, None, Some((host, without)));
                 }
-                Next::NoHost(place) => self.no_host(ready[place]),
+                Next::NoHost(place) => self.no_host(jobs[place].job),
                 Next::Wait(until) => {
                     self.ask_fleet = until;
                     return;
@@ -175,25 +190,30 @@ impl Run<'_> {
     }
 }
 
-/// A job's pieces, if its inputs have been read by now: nobody waits for that, the job is sent whole then.
-fn pieces(setup: &Setup, job: usize) -> Vec<(blake3::Hash, u64)> {
-    let parcels = setup.parcels.as_ref();
-    let known = parcels.and_then(|parcels| parcels.pieces_if_read(&setup.plan.file.jobs[job]));
-    let known = known.unwrap_or_default().into_iter();
-    known.map(|(digest, length)| (blake3::Hash::from_bytes(digest.0), length)).collect()
+/// A job's pieces, if its inputs have been read by now.
+fn pieces(setup: &Setup, job: usize) -> Option<Vec<(blake3::Hash, u64)>> {
+    let known = setup.parcels.as_ref()?.pieces_if_read(&setup.plan.file.jobs[job])?;
+    let hash = |(digest, length): (Digest, u64)| (blake3::Hash::from_bytes(digest.0), length);
+    Some(known.into_iter().map(hash).collect())
 }
 
 /// Reads the inputs of jobs in the order in which they start, so that their pieces are known in time.
-fn read_ahead(setup: Arc<Setup>) {
-    let read = move || {
-        let jobs = &setup.plan.file.jobs;
-        let mut order: Vec<usize> = (0..jobs.len()).collect();
+fn read_ahead(setup: Arc<Setup>, tell: Sender<Message>) -> io::Result<()> {
+    let read = move |setup: &Setup, tell: &Sender<Message>| {
+        let (jobs, travel) = (&setup.plan.file.jobs, &setup.plan.travel);
+        let mut order: Vec<usize> =
+            (0..jobs.len()).filter(|&job| travel[job].slots() > 0).collect();
         order.sort_by_key(|&job| Reverse(setup.inputs.size(&jobs[job].primary)));
         for job in order {
             // Whoever packs the job tells of an input that cannot be read.
             let _ = setup.parcels.as_ref().map(|parcels| parcels.pieces(&jobs[job]));
+            let _ = tell.send(Message::Read);
         }
     };
-    // Without it jobs are sent whole.
-    let _ = thread::Builder::new().name("read ahead".into()).spawn(read);
+    let body = move || {
+        if catch_unwind(AssertUnwindSafe(|| read(&setup, &tell))).is_err() {
+            let _ = tell.send(Message::Bug);
+        }
+    };
+    thread::Builder::new().name("read ahead".into()).spawn(body).map(drop)
 }

@@ -1,7 +1,8 @@
 //! Pieces of requests, kept by content for later ones, so that each travels to this host once. A piece is
 //! copied in and out and its digest compared both times: clang only reads its inputs, but a hostile compiler
-//! may write to those in its folder, and through a link it would write to the store. All workers of this
-//! user share the folder, and any may be killed at any time. It does not know what pieces hold.
+//! may write to those in its folder, and through a hard link it would write to the store; a reflink would
+//! spare the writing, but not the reading for the digest. All workers of this user share the folder, and any
+//! may be killed at any time. It does not know what pieces hold.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -88,19 +89,23 @@ impl Store {
             return Ok(false);
         }
         let turn = open_lock(&self.folder.join(TURN))?;
+        Ok(self.take_room(bytes, &turn)? && self.write(piece, file, offset)?)
+    }
+
+    /// Takes `turn`, and the room for `bytes`, if it can be made.
+    fn take_room(&self, bytes: u64, turn: &File) -> io::Result<bool> {
         turn.lock_shared()?;
-        if !self.reserve(bytes)? {
-            turn.unlock()?;
-            turn.lock()?;
-            // Another worker may have made room meanwhile.
-            if !self.reserve(bytes)? {
-                self.make_room()?;
-                if !self.reserve(bytes)? {
-                    return Ok(false);
-                }
-            }
+        if self.reserve(bytes)? {
+            return Ok(true);
         }
-        self.write(piece, file, offset)
+        turn.unlock()?;
+        turn.lock()?;
+        // Another worker may have made room meanwhile.
+        if self.reserve(bytes)? {
+            return Ok(true);
+        }
+        self.make_room()?;
+        self.reserve(bytes)
     }
 
     fn write(&self, piece: &Piece, file: &Path, offset: u64) -> io::Result<bool> {
