@@ -85,3 +85,19 @@ fn a_host_with_another_clang() {
     });
     assert_useless(&host.name, "other clang: clang differs");
 }
+
+/// A compiler's error is the compiler's: it ends the link with 1, and no host is blamed.
+#[test]
+fn an_error_of_the_compiler_is_not_the_hosts() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let host = Host::new();
+    let client = Client::linking(&["-Wl,--thinlto-remote-compiler-arg=-march=no-such-cpu"]);
+    for fallback in ["local", "never"] {
+        let option = format!("--fallback={fallback}");
+        let output = client.run(&[&host.entry()], &[&option]).go().code(1);
+        let output = output.stderr_has("error: unknown target CPU 'no-such-cpu'");
+        output.stderr_lacks("left out").stderr_lacks("failed at");
+        client.assert_nothing_left();
+    }
+    assert!(!host.worked().is_empty());
+}
