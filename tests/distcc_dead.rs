@@ -8,7 +8,7 @@ mod kit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::{Client, Host, MARK, Marked, Run, free_port, skip, skip_without, until};
+use kit::{Client, Host, MARK, Marked, Run, free_port, note, skip, skip_without, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -61,14 +61,14 @@ fn a_dead_farm_costs_ten_seconds_once() {
     let down = format!("127.0.0.1:{}", free_port());
     let hosts = [&*frozen.entry(), &*down];
     let output = client.run(&hosts, &[]).go().ok();
-    println!("a silent host and one that is down: {:.2} s", output.took.as_secs_f64());
+    note("a silent host and one that is down", &output);
     let output = output.stderr_has(&format!("{}: down: no answer within 9 s", frozen.name));
     let output = output.stderr_has(&format!("{down}: down: nonblocking connect"));
     assert!(output.took < Duration::from_secs(12), "{output}");
     client.assert_made(0, &output);
     for (options, code) in [(&[][..], 0), (&["--fallback=never"], 4)] {
         let output = client.run(&hosts, options).go().code(code);
-        println!("the next link: {:.2} s", output.took.as_secs_f64());
+        note("the next link", &output);
         let output = output.stderr_has("not asked again for ").stderr_has(&frozen.name);
         assert!(output.took < Duration::from_secs(5), "{output}");
     }
@@ -144,7 +144,7 @@ fn a_host_whose_packets_are_lost() {
     hole.swallow();
     let client = Client::new();
     let output = client.run(&[&hole.address], &[]).go().ok();
-    println!("a black hole: {:.2} s", output.took.as_secs_f64());
+    note("a black hole", &output);
     assert!(output.took < Duration::from_secs(12), "{output}");
     client.assert_made(0, &output.stderr_has(&format!("{} is left out: down: ", hole.address)));
 }
@@ -168,7 +168,7 @@ fn a_network_that_is_cut_in_mid_job() {
     until("a job", || far.folder.path("tmp/at work").exists());
     space.swallow();
     let output = running.wait().ok();
-    println!("a network that is cut in mid-job: {:.2} s", output.took.as_secs_f64());
+    note("a network that is cut in mid-job", &output);
     assert!(output.took < Duration::from_secs(60), "{output}");
     let words = format!("{} failed at", far.name);
     client

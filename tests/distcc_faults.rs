@@ -9,13 +9,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
 
-use kit::{Client, Host, Output, SLOTS, free_port, skip_without, tool};
+use kit::{Client, Host, Output, SLOTS, free_port, note, skip_without, tool};
 use serde_json::json;
-
-/// Shows what a fault has cost: `cargo test --test distcc_faults -- --nocapture`.
-fn note(what: &str, output: &Output) {
-    println!("{what}: {:.2} s", output.took.as_secs_f64());
-}
 
 /// The host `name` is of no use, and `why` is said of it: alone, and beside a good one.
 #[track_caller]
