@@ -53,7 +53,8 @@ fn linked(folder: &Folder, objects: &[String], options: &[&str]) -> JobFile {
 /// the bundle.
 fn travelled(job: &Job, packing: (&Names, &Library), to: &Path) -> (bundle::Request, u64) {
     let mut prepared = prepare(job, (0, 1), packing, &about()).unwrap();
-    let shared: BTreeSet<_> = pieces(job, packing.1).unwrap().into_iter().collect();
+    let content = |input: &_| packing.1.content(input);
+    let shared: BTreeSet<_> = pieces(job, content).unwrap().into_iter().collect();
     let files = prepared.request.files.iter().filter(|file| file.name != bundle::INDEX);
     let sent = files.flat_map(|file| &file.pieces).map(|piece| (piece.blake3, piece.length));
     assert_eq!(shared, sent.collect());

@@ -10,7 +10,7 @@ use std::thread;
 
 use kit::{
     Client, Family, Folder, Host, Output, Run, SLOTS, assert_bridged, bridge_path, free_port, link,
-    skip_without,
+    note, skip_without,
 };
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ fn a_host_behind_ssh_is_used() {
     );
     let run = client.run(&["@far/2"], &["--fallback=never"]).env("DISTCC_SSH", ssh);
     let output = run.go().ok();
-    println!("3 jobs by ssh: {:.2} s", output.took.as_secs_f64());
+    note("3 jobs by ssh", &output);
     client.assert_made(3, &output);
     assert_eq!(client.stats()["hosts"], serde_json::json!({"@far": 3}));
     assert_eq!((host.served(), host.worked().len()), (4, 3), "{}", host.log());

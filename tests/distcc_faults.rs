@@ -9,13 +9,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
 
-use kit::{Client, Host, Output, SLOTS, free_port, skip_without, tool};
+use kit::{Client, Host, Output, SLOTS, free_port, note, skip_without, tool};
 use serde_json::json;
-
-/// Shows what a fault has cost: `cargo test --test distcc_faults -- --nocapture`.
-fn note(what: &str, output: &Output) {
-    println!("{what}: {:.2} s", output.took.as_secs_f64());
-}
 
 /// The host `name` is of no use, and `why` is said of it: alone, and beside a good one.
 #[track_caller]
@@ -84,4 +79,20 @@ fn a_host_with_another_clang() {
         host.compilers = vec![copy.display().to_string()];
     });
     assert_useless(&host.name, "other clang: clang differs");
+}
+
+/// A compiler's error is the compiler's: it ends the link with 1, and no host is blamed.
+#[test]
+fn an_error_of_the_compiler_is_not_the_hosts() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let host = Host::new();
+    let client = Client::linking(&["-Wl,--thinlto-remote-compiler-arg=-march=no-such-cpu"]);
+    for fallback in ["local", "never"] {
+        let option = format!("--fallback={fallback}");
+        let output = client.run(&[&host.entry()], &[&option]).go().code(1);
+        let output = output.stderr_has("error: unknown target CPU 'no-such-cpu'");
+        output.stderr_lacks("left out").stderr_lacks("failed at");
+        client.assert_nothing_left();
+    }
+    assert!(!host.worked().is_empty());
 }

@@ -7,13 +7,8 @@ mod kit;
 
 use std::path::{Path, PathBuf};
 
-use kit::{Client, Host, Output, Run, skip, skip_without, until};
+use kit::{Client, Host, Output, Run, note, skip, skip_without, until};
 use serde_json::json;
-
-/// Shows what a fault has cost: `cargo test --test distcc_midway -- --nocapture`.
-fn note(what: &str, output: &Output) {
-    println!("{what}: {:.2} s", output.took.as_secs_f64());
-}
 
 /// The host that `new` makes fails in the middle of a link, after `then` was done to it, and `why` is said of it:
 /// alone, with and without the leave to work here, and beside a good one.

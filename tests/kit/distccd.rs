@@ -232,6 +232,11 @@ impl Plan {
     }
 }
 
+/// Tells what a fault has cost; `cargo test -- --nocapture` shows it.
+pub(crate) fn note(what: &str, output: &Output) {
+    eprintln!("{what}: {:.2} s", output.took.as_secs_f64());
+}
+
 /// A user's machine: three jobs as LLD left them, and a home of its own, since links remember hosts there.
 pub(crate) struct Client {
     pub(crate) home: Folder,

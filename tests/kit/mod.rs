@@ -23,7 +23,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cargo::assert_cargo_project;
-pub(crate) use distccd::{Client, Host, SLOTS, daemons_user, free_port};
+pub(crate) use distccd::{Client, Host, SLOTS, free_port, note};
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
 pub(crate) use jobs::{Jobs, MAKE, seed};
