@@ -280,7 +280,10 @@ impl Answered {
     }
 
     fn of(received: Received, length: u64, chosen: Option<&str>) -> Self {
-        let Received { response, stdout, stderr } = received;
+        let Received { mut response, stdout, stderr } = received;
+        for text in [&mut response.host, &mut response.worker] {
+            *text = one_line(text);
+        }
         let host = chosen.unwrap_or(&response.host);
         let mut missing = Vec::new();
         let (outcome, reason) = match response.answer {
@@ -322,7 +325,7 @@ impl Answered {
         };
         Answered {
             outcome,
-            reason,
+            reason: one_line(&reason),
             printed: [stdout, stderr].concat(),
             host: Some(response.host),
             worker: Some(response.worker),
@@ -331,6 +334,16 @@ impl Answered {
             missing,
         }
     }
+}
+
+/// What a stranger wrote, without what a terminal would obey, and no longer than people read.
+fn one_line(text: &str) -> String {
+    const MOST: usize = 500;
+    let plain = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().take(MOST).map(plain).collect()
 }
 
 /// A user and a host as they are called here, for the logs of workers.
@@ -367,6 +380,9 @@ mod tests {
         let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
         let answered = Answered::of(received, 1, None);
         assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
-        assert_eq!((answered.outcome, &*answered.reason), (Outcome::MissingPieces, "h lacks 1 pieces"));
+        assert_eq!(
+            (answered.outcome, &*answered.reason),
+            (Outcome::MissingPieces, "h lacks 1 pieces")
+        );
     }
 }
