@@ -367,6 +367,9 @@ mod tests {
         let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
         let answered = Answered::of(received, 1, None);
         assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
-        assert_eq!((answered.outcome, &*answered.reason), (Outcome::MissingPieces, "h lacks 1 pieces"));
+        assert_eq!(
+            (answered.outcome, &*answered.reason),
+            (Outcome::MissingPieces, "h lacks 1 pieces")
+        );
     }
 }
