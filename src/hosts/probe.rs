@@ -131,6 +131,10 @@ impl Verdict {
     }
 }
 
+/// What the client says of a connection that was there before it broke off: while it waited for the answer, or
+/// was still sending.
+const AFTER_CONNECTING: [&str; 3] = ["server provided no answer", "failed to write", "sendfile"];
+
 /// distcc's code for every way in which a host was not reached or did not answer.
 fn unreachable_for(stderr: &str, cause: String) -> Verdict {
     let says = |words: &str| stderr.contains(words);
@@ -143,7 +147,7 @@ fn unreachable_for(stderr: &str, cause: String) -> Verdict {
         Verdict::Down("it took the connection but gave no answer in time".into())
     } else if hung_up && says("ssh: ") || says("failed to exec") {
         Verdict::Down(cause)
-    } else if hung_up && says("server provided no answer") {
+    } else if hung_up && AFTER_CONNECTING.iter().any(|words| says(words)) {
         Verdict::NotAllowed
     } else {
         Verdict::Down(cause)
@@ -187,6 +191,16 @@ mod tests {
             let text = format!("distcc[9] (dcc_readx) ERROR: {how}\n{NO_ANSWER}");
             assert_eq!(of(116, &text), Verdict::NotAllowed);
         }
+    }
+
+    #[test]
+    fn a_hang_up_while_the_request_is_sent_means_not_allowed_too() {
+        let text = "distcc[9] (dcc_writex) ERROR: failed to write: Connection reset by peer\n\
+             distcc[9] (dcc_build_somewhere) ERROR: failed to distribute and fallbacks are disabled\n";
+        assert_eq!(of(116, text), Verdict::NotAllowed);
+        let connecting =
+            "distcc[9] ERROR: nonblocking connect to h:3632 failed: Connection reset by peer\n";
+        assert!(matches!(of(116, connecting), Verdict::Down(_)));
     }
 
     #[test]
