@@ -152,7 +152,6 @@ fn a_host_whose_packets_are_lost() {
 /// Its connections break off without a word while jobs run there; other hosts take them after three looks at
 /// its port in vain.
 #[test]
-#[ignore = "it takes 40 s"]
 fn a_network_that_is_cut_in_mid_job() {
     skip_without!("clang-22", "ld.lld-22", "distcc", "distccd", "ip");
     let Some(space) = Namespace::new() else { skip!("only root can make a network namespace") };
