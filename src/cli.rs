@@ -168,6 +168,9 @@ pub struct Options {
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]
     pub math: Math,
+    /// Where bundles lie while they are used [default: beside the output]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
     /// Write what became of each job; a name that ends in / is a folder with one file a link
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,

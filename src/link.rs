@@ -193,7 +193,7 @@ impl Link<'_> {
         let options = &self.request.options;
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
-        let scratch = Scratch::new(&self.id, outputs);
+        let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
         let setup = Setup {
             digests: options.stats.is_some() || options.save.is_some(),
             tool: tool.clone().unwrap_or_default(),

@@ -90,7 +90,8 @@ fn replay(
 ) -> Result<Ending, Failure> {
     let absolute =
         |path: &Path| std::path::absolute(path).map_err(|error| cli::usage(error.into()));
-    for path in [&mut options.stats, &mut options.trace, &mut options.save].into_iter().flatten() {
+    let Options { stats, trace, save, scratch, .. } = &mut options;
+    for path in [stats, trace, save, scratch].into_iter().flatten() {
         *path = absolute(path)?;
     }
     if options.adapter.contains('/') || options.adapter.ends_with(".json") {

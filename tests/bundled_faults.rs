@@ -121,6 +121,21 @@ fn a_farm_that_works_is_used() {
 }
 
 #[test]
+fn bundles_lie_where_they_are_wanted_and_do_not_stay() {
+    skip_without!("clang-22", "ld.lld-22");
+    let (kept, place) = (Kept::new(&[]), Folder::new());
+    let farm = Farm::with(r#"echo "$1" >>"$HOST/requests"; work "$1" "$2""#);
+    let scratch = format!("--scratch={}", place.path("").display());
+    let output = kept.run(&farm, &["--fallback=never", &scratch]).go().ok();
+    kept.assert_made(3, &output);
+    let requests = farm.folder.text("requests");
+    assert_eq!(requests.lines().count(), 3);
+    let inside = |request: &str| std::path::Path::new(request).starts_with(place.path(""));
+    assert!(requests.lines().all(inside), "{requests}");
+    assert_eq!(place.list(""), [""; 0]);
+}
+
+#[test]
 fn a_client_that_leaves_no_answer_has_not_done_the_job() {
     skip_without!("clang-22", "ld.lld-22");
     assert_useless(&Farm::with("exit 0"), "the client exited with 0 and left no answer");

@@ -105,11 +105,9 @@ fn prepare(setup: &Setup, report: &mut Report) -> anyhow::Result<Bundles> {
         let fresh = setup.scratch.fresh(output, which.job, which.number);
         report.made.push((if n == 0 { fresh } else { format!("{fresh}.{n}") }, output.clone()));
     }
-    // A suffix that distcc and icecream ship unread; their clients need the whole path.
-    let stem = std::path::absolute(setup.scratch.fresh(&job.object, which.job, which.number))
-        .context("the output folder")?;
-    let stem = stem.with_file_name(format!("j{}a{}", which.job, which.number));
-    Ok(Bundles { request: stem.with_extension("i"), response: stem.with_extension("out") })
+    let bundles = setup.scratch.bundles(which.job, which.number);
+    let [request, response] = bundles.context("the folder for bundles")?;
+    Ok(Bundles { request, response })
 }
 
 impl Bundles {
@@ -137,7 +135,7 @@ fn not_packed(error: NotPacked) -> Verdict {
     match error {
         NotPacked::Changed(_) => (Outcome::Refused, reason),
         // Others that are under way will make room.
-        NotPacked::NoSpace(_) => (Outcome::FarmFault, reason),
+        NotPacked::NoSpace(_) => (Outcome::FarmBusy, reason),
         NotPacked::StaysHere(_) => (Outcome::StaysHere, reason),
         NotPacked::Failed { .. } => (Outcome::FarmUnfit, reason),
     }

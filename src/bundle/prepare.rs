@@ -98,22 +98,13 @@ pub fn prepare(
     name::check(files.iter().map(|file| &file.name).chain(&moved.outputs).map(String::as_str))
         .map_err(|fault| stays(fault.to_string()))?;
 
-    let About { link, user, host, compiler, time_limit_s } = about.clone();
     let request = Request {
-        nonce: Nonce::NONE,
-        bridge: env!("CARGO_PKG_VERSION").to_owned(),
-        link,
-        user,
-        host,
         job: number,
         module: job.primary.to_string(),
-        args: moved.args,
         files,
         outputs: moved.outputs,
-        compiler,
-        time_limit_s,
         weight,
-        in_flight: Vec::new(),
+        ..probe(about, moved.args).request
     };
     Ok(Prepared { request, sources })
 }

@@ -28,11 +28,18 @@ pub fn false_success(printed: &[u8]) -> Option<&'static str> {
 pub struct Scratch {
     name: String,
     folders: BTreeMap<PathBuf, PathBuf>,
+    /// The one for bundles and for what a tool keeps.
+    bundles: PathBuf,
 }
 
 impl Scratch {
-    /// Names the folders that `outputs` need; makes none yet.
-    pub fn new<'a>(link: &str, outputs: impl Iterator<Item = &'a str>) -> Self {
+    /// Names the folders that `outputs` need; makes none yet. Bundles go to one in `bundles`, else beside
+    /// the outputs.
+    pub fn new<'a>(
+        link: &str,
+        outputs: impl Iterator<Item = &'a str>,
+        bundles: Option<&Path>,
+    ) -> Self {
         let name = format!(".dtlto-bridge-{link}");
         let mut folders = BTreeMap::new();
         for output in outputs {
@@ -41,7 +48,12 @@ impl Scratch {
                 folders.insert(place.to_owned(), place.join(&name));
             }
         }
-        Scratch { name, folders }
+        if let Some(place) = bundles {
+            folders.insert(place.to_owned(), place.join(&name));
+        }
+        let first = || folders.values().next().cloned().unwrap_or_default();
+        let bundles = bundles.map_or_else(first, |place| place.join(&name));
+        Scratch { name, folders, bundles }
     }
 
     /// Makes the folders.
@@ -51,7 +63,7 @@ impl Scratch {
     pub fn make(&self) -> anyhow::Result<()> {
         for (place, folder) in &self.folders {
             let made = fs::create_dir(folder);
-            made.with_context(|| format!("cannot write into the output folder {place:?}"))?;
+            made.with_context(|| format!("cannot write into the folder {place:?}"))?;
         }
         Ok(())
     }
@@ -66,8 +78,17 @@ impl Scratch {
     /// # Errors
     /// The current folder has no name.
     pub fn private(&self) -> io::Result<PathBuf> {
-        let first = self.folders.values().next().cloned().unwrap_or_default();
-        std::path::absolute(first.join("tool"))
+        std::path::absolute(self.bundles.join("tool"))
+    }
+
+    /// The names of the bundles that go to and come from a worker in an attempt; absolute, since the clients of
+    /// farms need the whole path, and with a suffix that distcc and icecream ship unread.
+    ///
+    /// # Errors
+    /// The current folder has no name.
+    pub fn bundles(&self, job: usize, attempt: usize) -> io::Result<[PathBuf; 2]> {
+        let stem = std::path::absolute(self.bundles.join(format!("j{job}a{attempt}")))?;
+        Ok([stem.with_extension("i"), stem.with_extension("out")])
     }
 
     /// A name for this attempt at `output`, with the same ending.
@@ -186,12 +207,24 @@ mod tests {
 
     #[test]
     fn attempts_lie_beside_their_output() {
-        let scratch = Scratch::new("7f", ["a.o", "./b.obj", "/x y/c"].into_iter());
+        let scratch = Scratch::new("7f", ["a.o", "./b.obj", "/x y/c"].into_iter(), None);
         assert_eq!(scratch.fresh("a.o", 3, 1), ".dtlto-bridge-7f/3.1.o");
         assert_eq!(scratch.fresh("./b.obj", 4, 2), "./.dtlto-bridge-7f/4.2.obj");
         assert_eq!(scratch.fresh("/x y/c", 5, 1), "/x y/.dtlto-bridge-7f/5.1.o");
         let folders: Vec<&Path> = scratch.folders().collect();
         assert_eq!(folders, ["/x y/.dtlto-bridge-7f", "./.dtlto-bridge-7f"].map(Path::new));
+    }
+
+    #[test]
+    fn bundles_lie_where_they_are_wanted() {
+        let scratch = Scratch::new("7f", ["a.o"].into_iter(), Some(Path::new("/fast")));
+        let expected = ["/fast/.dtlto-bridge-7f/j3a1.i", "/fast/.dtlto-bridge-7f/j3a1.out"];
+        assert_eq!(scratch.bundles(3, 1).unwrap(), expected.map(PathBuf::from));
+        assert_eq!(scratch.private().unwrap(), Path::new("/fast/.dtlto-bridge-7f/tool"));
+        assert_eq!(scratch.folders().count(), 2);
+        let beside = Scratch::new("7f", ["/o/a.o"].into_iter(), None);
+        let [request, _] = beside.bundles(3, 1).unwrap();
+        assert_eq!(request, Path::new("/o/.dtlto-bridge-7f/j3a1.i"));
     }
 
     #[test]

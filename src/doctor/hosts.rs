@@ -104,7 +104,7 @@ fn setup(
     let setup = Setup {
         plan,
         inputs: Inputs::default(),
-        scratch: Scratch::new("doctor", std::iter::empty()),
+        scratch: Scratch::new("doctor", std::iter::empty(), None),
         compiler,
         tool: tool.to_owned(),
         link: "doctor".into(),
