@@ -30,6 +30,8 @@ pub struct Scratch {
     folders: BTreeMap<PathBuf, PathBuf>,
     /// The one for bundles and for what a tool keeps.
     bundles: PathBuf,
+    /// Where the user wants that one.
+    asked: Option<PathBuf>,
 }
 
 impl Scratch {
@@ -52,8 +54,9 @@ impl Scratch {
             folders.insert(place.to_owned(), place.join(&name));
         }
         let first = || folders.values().next().cloned().unwrap_or_default();
+        let asked = bundles.map(Path::to_owned);
         let bundles = bundles.map_or_else(first, |place| place.join(&name));
-        Scratch { name, folders, bundles }
+        Scratch { name, folders, bundles, asked }
     }
 
     /// Makes the folders.
@@ -62,8 +65,12 @@ impl Scratch {
     /// One cannot be made.
     pub fn make(&self) -> anyhow::Result<()> {
         for (place, folder) in &self.folders {
+            let what = match &self.asked {
+                Some(asked) if asked == place => "the folder of --scratch",
+                _ => "the output folder",
+            };
             let made = fs::create_dir(folder);
-            made.with_context(|| format!("cannot write into the folder {place:?}"))?;
+            made.with_context(|| format!("cannot write into {what} {place:?}"))?;
         }
         Ok(())
     }
