@@ -162,7 +162,7 @@ pub fn deliver(from: &str, to: &str) -> io::Result<()> {
     if from == to { Ok(()) } else { fs::rename(from, to) }
 }
 
-/// Removes what clang leaves beside `object` when it is killed: `<stem>-XXXXXXXX<ending>.tmp`.
+/// Removes what clang leaves beside `object` when it is killed: `<stem>-<8 hex digits><ending>.tmp`.
 pub fn remove_leavings(object: &str) {
     let Some((stem, ending)) = split_name(object) else { return };
     let Ok(beside) = fs::read_dir(folder_of(object)) else { return };
