@@ -248,7 +248,7 @@ const HARMLESS: [&str; 12] = [
 ];
 
 /// Libraries, variants of libm and config files are chosen by these.
-const TOOLCHAIN: [&str; 5] =
+pub const TOOLCHAIN: [&str; 5] =
     ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the environment")]

@@ -164,7 +164,7 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
         Agreement::Same if !in_doubt() => Ok(None),
         Agreement::Same | Agreement::DamagedNonAscii => {
             let changes =
-                names.iter().map(|name| repaired(name)).collect::<anyhow::Result<Vec<_>>>()?;
+                names.iter().map(|name| renamed(name, name)).collect::<anyhow::Result<Vec<_>>>()?;
             Ok(Some(bitcode::rewrite(&bytes, &changes).with_context(|| damaged(job))?))
         }
         Agreement::Different { .. } => {
@@ -176,15 +176,18 @@ pub fn repaired_index(job: &Job) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The true name, and where the damage may have reached it, the true hash: names of promoted symbols are
-/// made from it.
-fn repaired(name: &str) -> anyhow::Result<Change<'_>> {
+/// The entry of the module `name` in an index, to be called `new` there. Where LLD's damage may have reached
+/// its hash, the true one is put in: names of promoted symbols are made from it.
+///
+/// # Errors
+/// The module cannot be read.
+pub fn renamed<'n>(name: &str, new: &'n str) -> anyhow::Result<Change<'n>> {
     let mut hash = None;
     if bitcode::hash_in_doubt(name.as_bytes()) {
         let module = fs::read(name).with_context(|| name.to_owned())?;
         hash = bitcode::module_hash(&module).with_context(|| name.to_owned())?;
     }
-    Ok(Change { name: name.as_bytes(), hash })
+    Ok(Change { name: new.as_bytes(), hash })
 }
 
 /// An index that could not be read may be one of those that LLD damaged beyond reading.

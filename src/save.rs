@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::bitcode;
 use crate::cli::Environment;
+use crate::inputs;
 use crate::jobfile::{Job, Text};
 use crate::plan::Plan;
 use crate::run::Jobs;
@@ -117,8 +118,11 @@ impl Moved {
     ) -> anyhow::Result<serde_json::Value> {
         let bytes = fs::read(&*job.index).with_context(|| job.index.to_string())?;
         let names: BTreeSet<&Text> = job.imports.iter().chain([&job.primary]).collect();
-        let new: Vec<&[u8]> = names.iter().map(|name| self.modules[*name].as_bytes()).collect();
-        let renamed = bitcode::rename(&bytes, &new);
+        let changes = names
+            .iter()
+            .map(|name| inputs::renamed(name, &self.modules[*name]))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let renamed = bitcode::rewrite(&bytes, &changes);
         let movable = renamed.is_ok();
         let renamed = renamed.unwrap_or_else(|refusal| {
             let module = &job.primary;
@@ -130,15 +134,15 @@ impl Moved {
         });
         let index = format!("index/{number}.thinlto.bc");
         fs::write(folder.join(&index), renamed).with_context(|| index.clone())?;
+        let modules = names;
         let mut names: BTreeMap<&str, String> = BTreeMap::new();
         if movable {
-            names.extend(self.modules.iter().map(|(old, new)| (&**old, new.clone())));
+            names.extend(modules.iter().map(|old| (&***old, self.modules[*old].clone())));
         }
-        names.extend(self.others.iter().map(|(old, new)| (&**old, new.clone())));
+        names.extend(job.other_inputs.iter().map(|old| (&**old, self.others[old].clone())));
         names.insert(&job.index, index);
         for (n, output) in job.outputs().enumerate() {
-            let ending = Path::new(&**output).extension().and_then(|e| e.to_str()).unwrap_or("o");
-            names.insert(output, format!("out/{number}.{n}.{ending}"));
+            names.insert(output, saved_output(number, n, output));
         }
         let new = |old: &Text| names.get(&**old).cloned().unwrap_or_else(|| old.to_string());
         let inputs = [&job.primary, &job.index].into_iter().chain(&job.imports);
@@ -148,6 +152,12 @@ impl Moved {
             "outputs": job.outputs().map(new).collect::<Vec<_>>(),
         }))
     }
+}
+
+/// What the `n`th output of a job is called in the folder.
+fn saved_output(job: usize, n: usize, output: &str) -> String {
+    let ending = Path::new(output).extension().and_then(|e| e.to_str()).unwrap_or("o");
+    format!("out/{job}.{n}.{ending}")
 }
 
 /// An argument that is one of the names, or an option with `=` and one of them.
@@ -172,9 +182,7 @@ pub fn finish(folder: &Path, plan: &Plan, jobs: &Jobs) -> anyhow::Result<()> {
         .enumerate()
         .filter_map(|(number, (job, progress))| {
             let object = progress.outputs.iter().find(|output| *output.path == *job.object)?;
-            let ending =
-                Path::new(&*job.object).extension().and_then(|e| e.to_str()).unwrap_or("o");
-            Some((format!("out/{number}.0.{ending}"), object.blake3.as_str()))
+            Some((saved_output(number, 0, &job.object), object.blake3.as_str()))
         })
         .collect();
     if digests.is_empty() {

@@ -24,8 +24,7 @@ pub use identity::{Identity, MATH_CLASS};
 use memory::{Memory, Seen, Stamp};
 
 /// The environment variables that can change what a compiler is made of; others are of no interest here.
-pub const VARIABLES: [&str; 5] =
-    ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
+pub const VARIABLES: [&str; 5] = crate::cli::TOOLCHAIN;
 /// Libraries whose names start so hold the compiler's own code.
 const CODE: [&str; 3] = ["libLLVM", "libclang", "liblld"];
 
