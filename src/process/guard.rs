@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getsid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The variable that marks a link's processes.
 pub const MARK: &str = "_DTLTO_BRIDGE_LINK";
@@ -139,11 +139,11 @@ fn kill_marked(mark: &str) {
 /// outlives its link on purpose, a cache's server, say.
 fn marked(mark: &str) -> Vec<Pid> {
     let wanted = format!("{MARK}={mark}");
-    let own_session = getsid(None).ok();
+    let own_session = session("self");
     let carries = |pid: &Pid| {
         std::fs::read(format!("/proc/{pid}/environ"))
             .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
-            && getsid(Some(*pid)).ok() == own_session
+            && session(&pid.to_string()) == own_session
     };
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes
@@ -151,6 +151,15 @@ fn marked(mark: &str) -> Vec<Pid> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
         .filter(carries)
         .collect()
+}
+
+/// The session of a process in `/proc`: 0 where its leader lives outside this PID namespace, which a
+/// [`Pid`] cannot say.
+fn session(process: &str) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before it, in parentheses, may hold blanks and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -165,6 +174,16 @@ mod tests {
         let told = [b"/", file.as_os_str().as_bytes(), b"\0q\0"].concat();
         serve("none", told.as_slice());
         assert!(file.exists());
+    }
+
+    #[test]
+    fn the_session_is_the_kernels() {
+        let own = session("self").unwrap();
+        // Not asked where it is 0, which rustix takes for impossible.
+        assert!(
+            own == 0 || rustix::process::getsid(None).unwrap().as_raw_pid().cast_unsigned() == own
+        );
+        assert_eq!(session("no process"), None);
     }
 
     #[test]
