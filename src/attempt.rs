@@ -5,7 +5,6 @@ mod bundled;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use crate::hosts::list::Host;
 use crate::hosts::placement::HostId;
 use crate::inputs::{self, Inputs};
 use crate::jobfile::Text;
+use crate::os;
 use crate::outcome::Outcome;
 use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
@@ -315,13 +315,9 @@ fn failed(setup: &Setup, place: Place, status: ExitStatus) -> (Outcome, String) 
 
 /// `exited with 1`, `was killed by SIGSEGV`.
 pub fn describe(status: ExitStatus) -> String {
-    if let Some(code) = status.code() {
-        return format!("exited with {code}");
-    }
-    let signal = status.signal().unwrap_or(0);
-    match signal_hook::low_level::signal_name(signal) {
-        Some(name) => format!("was killed by {name}"),
-        None => format!("was killed by signal {signal}"),
+    match (os::killed_by(status), status.code()) {
+        (None, Some(code)) => format!("exited with {code}"),
+        (what, _) => format!("was killed by {}", what.unwrap_or_default()),
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::exit::{Exit, Failure};
+use crate::os;
 
 const PREFIX: &str = "DTLTO_BRIDGE_";
 /// Variables with that prefix which are no options.
@@ -58,6 +59,7 @@ pub struct CommandLine {
 
 /// The sub-commands.
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Task {
     /// List the adapters, or check the named ones
     Adapters {
@@ -273,11 +275,11 @@ impl Environment {
             shown.insert(name, harmless.then(|| value.to_string_lossy().into_owned()));
         }
         let home = std::env::home_dir();
-        let folder = |name, in_home| {
+        let folder = |(name, in_home)| {
             let named = variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
             named.or_else(|| home.as_ref().map(|home| home.join(in_home)))
         };
-        let config = folder("XDG_CONFIG_HOME", ".config");
+        let config = folder(os::CONFIG);
         let text = |name: &str| variable(name)?.into_string().ok();
         let toolchain =
             TOOLCHAIN.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
@@ -285,11 +287,11 @@ impl Environment {
             adapters: config.map(|folder| folder.join("dtlto-bridge/adapters")),
             overrides: variable("DTLTO_BRIDGE_OVERRIDE").map(|v| v.to_string_lossy().into_owned()),
             no_color: variable("NO_COLOR").is_some(),
-            dumb_terminal: variable("TERM").is_none_or(|term| term == "dumb"),
+            dumb_terminal: variable("TERM").map_or(os::TERM_IS_TOLD, |term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
             path: text("PATH"),
             user: text("USER").or_else(|| text("LOGNAME")),
-            cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),
+            cache: folder(os::CACHE).map(|cache| cache.join("dtlto-bridge")),
             toolchain,
             shown,
             unknown,
@@ -325,7 +327,7 @@ impl WorkerVariables {
 /// # Errors
 /// There is no such executable.
 pub fn find_program(name: &str) -> anyhow::Result<PathBuf> {
-    let found = which::which(name).map_err(|_| match name.contains('/') {
+    let found = which::which(name).map_err(|_| match name.contains(std::path::is_separator) {
         true => anyhow!("{name}: no such executable file"),
         false => anyhow!("{name}: no such program on PATH"),
     })?;

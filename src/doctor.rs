@@ -71,6 +71,7 @@ pub fn doctor(
     environment: &Environment,
 ) -> Result<Ending, Failure> {
     let manifest = adapter::load(name, environment.adapters.as_deref()).map_err(cli::usage)?;
+    manifest.fits_here().map_err(cli::usage)?;
     let mut text = shown(&manifest);
     let mut well = true;
     let mut line = |good: bool, what: &str| {

@@ -3,15 +3,15 @@
 //! does an index belong to its job? A wrong one, too, goes unnoticed by clang.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 
 use crate::bitcode::{self, Agreement, Change, Shard};
 use crate::jobfile::{Job, JobFile, Text};
+use crate::os::{self, Stat};
 
 /// More problems than these are only counted.
 const PROBLEMS_SHOWN: usize = 20;
@@ -22,17 +22,13 @@ struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
-    modified: (i64, i64),
+    modified_ns: i128,
 }
 
-impl Stamp {
-    fn of(found: &Metadata) -> Self {
-        Stamp {
-            device: found.dev(),
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        }
+impl From<Stat> for Stamp {
+    fn from(found: Stat) -> Self {
+        let Stat { device, inode, size, modified_ns, .. } = found;
+        Stamp { device, inode, size, modified_ns }
     }
 }
 
@@ -58,7 +54,7 @@ impl Inputs {
                 // A bad one is remembered too, so that it is told of once.
                 let stamp = look_at(input).unwrap_or_else(|problem| {
                     problems.push(format!("jobs[{number}] ({}): {problem:#}", job.primary));
-                    Stamp { device: 0, inode: 0, size: 0, modified: (0, 0) }
+                    Stamp { device: 0, inode: 0, size: 0, modified_ns: 0 }
                 });
                 inputs.stamps.insert(input.clone(), stamp);
             }
@@ -81,8 +77,8 @@ impl Inputs {
             self.stamps.iter().map(|(name, stamp)| ((stamp.device, stamp.inode), name)).collect();
         for (number, job) in file.jobs.iter().enumerate() {
             for output in job.outputs() {
-                let found = fs::symlink_metadata(&**output).ok();
-                if let Some(input) = found.and_then(|f| known.get(&(f.dev(), f.ino()))) {
+                let found = os::lstat(Path::new(&**output)).ok();
+                if let Some(input) = found.and_then(|f| known.get(&(f.device, f.inode))) {
                     problems
                         .push(format!("jobs[{number}]: the output {output} is the input {input}"));
                 }
@@ -107,7 +103,7 @@ impl Inputs {
     /// One is not; the text names it.
     pub fn check(&self, job: &Job) -> anyhow::Result<()> {
         for input in job.inputs() {
-            let now = fs::metadata(&**input).ok().map(|found| Stamp::of(&found));
+            let now = os::stat(Path::new(&**input)).ok().map(Stamp::from);
             match (now, self.stamps.get(input)) {
                 (Some(now), Some(then)) if now == *then => {}
                 (None, _) => bail!("{input}: this input vanished while the link ran"),
@@ -119,7 +115,7 @@ impl Inputs {
 }
 
 fn look_at(input: &str) -> anyhow::Result<Stamp> {
-    let found = match fs::metadata(input) {
+    let found = match os::stat(Path::new(input)) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound && is_lld21_member(input) => bail!(
             "{input}: LLD 21 names this archive member but never extracts it; \
@@ -130,13 +126,13 @@ fn look_at(input: &str) -> anyhow::Result<Stamp> {
         }
         Err(error) => return Err(error).context(input.to_owned()),
     };
-    if !found.is_file() {
+    if !found.is_file {
         bail!("{input}: this input is not a regular file");
     }
-    if found.len() == 0 {
+    if found.size == 0 {
         bail!("{input}: this input is empty; is the disk full, or was its maker interrupted?");
     }
-    Ok(Stamp::of(&found))
+    Ok(found.into())
 }
 
 /// `lib.a(b.o at 108)`: from 22 on LLD extracts such members and adds to the name.

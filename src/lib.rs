@@ -1,6 +1,7 @@
 //! The library behind the `dtlto-bridge` binary. DESIGN.md has a sentence for each file. A module uses only
 //! those above it in this list; `tests/tidy.rs` holds it.
 
+pub mod os;
 pub mod exit;
 pub mod cli;
 pub mod overrides;
@@ -24,4 +25,5 @@ pub mod run;
 pub mod save;
 pub mod link;
 pub mod doctor;
+#[cfg(unix)]
 pub mod worker;

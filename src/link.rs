@@ -24,6 +24,7 @@ use crate::fleet::{self, Fleet};
 use crate::hosts::list::Host;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
+use crate::os;
 use crate::overrides;
 use crate::plan::Plan;
 use crate::process::guard::{self, Guard};
@@ -93,6 +94,7 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     }
     let folder = request.environment.adapters.as_deref();
     let adapter = adapter::load(&request.options.adapter, folder).map_err(cli::usage)?;
+    adapter.fits_here().map_err(cli::usage)?;
     let local = adapter::load("local", None).map_err(|error| Failure::new(Exit::Bug, error))?;
     let file = read(&mut request, &mut reporter)?;
     let server = request.server.take();
@@ -413,7 +415,7 @@ fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {
     }
     guard::remove(given_up);
     for folder in setup.scratch.folders() {
-        let _ = fs::remove_dir_all(folder);
+        let _ = os::patiently(|| fs::remove_dir_all(folder));
     }
     if let Some(guard) = groups.guard() {
         guard.dismiss();

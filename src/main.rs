@@ -14,7 +14,9 @@ use dtlto_bridge::cli::{self, Environment, Options, Task};
 use dtlto_bridge::exit::{Exit, Failure};
 use dtlto_bridge::link::{Ending, Request, link};
 use dtlto_bridge::process::{guard, slots, watch};
-use dtlto_bridge::{doctor, report, save, worker};
+#[cfg(unix)]
+use dtlto_bridge::worker;
+use dtlto_bridge::{doctor, report, save};
 
 fn main() -> ExitCode {
     // The panic has been printed by then, and the guard, which hears no farewell, tidies up.
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    #[cfg(unix)]
     if let Some(call) = worker::called(&arguments) {
         return code(worker::work(call));
     }
@@ -56,8 +59,10 @@ fn run() -> ExitCode {
         Some(Task::Replay { folder, compiler, options }) => {
             replay(&folder, compiler, options, &environment)
         }
-        // All its other forms were dealt with above.
-        Some(Task::Worker { .. }) => Ok(Ending { exit: Exit::Usage, signal: None }),
+        // Where there are workers, all its other forms were dealt with above.
+        Some(Task::Worker { .. }) => {
+            Err(cli::usage(anyhow::anyhow!("the worker runs on Linux: install it on a host there")))
+        }
         Some(Task::Guard { mark }) => {
             guard::serve(&mark, std::io::stdin().lock());
             Ok(Ending { exit: Exit::Ok, signal: None })
@@ -94,7 +99,7 @@ fn replay(
     for path in [stats, trace, save, scratch].into_iter().flatten() {
         *path = absolute(path)?;
     }
-    if options.adapter.contains('/') || options.adapter.ends_with(".json") {
+    if options.adapter.contains(std::path::is_separator) || options.adapter.ends_with(".json") {
         options.adapter = absolute(Path::new(&options.adapter))?.to_string_lossy().into_owned();
     }
     let entered = std::env::set_current_dir(folder).with_context(|| folder.display().to_string());

@@ -4,16 +4,16 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
 use crate::cli::{Cache, Fallback, Options};
+use crate::os;
 
 /// The administrator's file.
-pub const FILE: &str = "/etc/dtlto-bridge/override.json";
+pub const FILE: &str = os::OVERRIDE_FILE;
 /// Bytes; a larger one is not what it should be.
 const FILE_LIMIT: u64 = 64 << 10;
 
@@ -124,8 +124,7 @@ fn read_file(path: &Path) -> anyhow::Result<Option<Overrides>> {
         found => found?,
     };
     ensure!(found.is_file(), "it is not a regular file");
-    ensure!(found.uid() == 0, "it does not belong to root");
-    ensure!(found.mode() & 0o022 == 0, "others than root may write to it");
+    os::is_administrators(path, &found)?;
     let mut text = String::new();
     File::open(path)?.take(FILE_LIMIT).read_to_string(&mut text)?;
     serde_json::from_str(&text).map(Some).context("expected {\"adapter\":\"local\"} or the like")

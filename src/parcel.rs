@@ -14,6 +14,7 @@ use crate::bundle::{
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
+use crate::os;
 use crate::outcome::Outcome;
 use crate::policy::{self, Named};
 use crate::toolchain::Toolchain;
@@ -348,12 +349,8 @@ fn one_line(text: &str) -> String {
 
 /// A user and a host as they are called here, for the logs of workers.
 pub fn claims(user: Option<&str>) -> (String, String) {
-    let uid = rustix::process::getuid().as_raw();
-    let host = rustix::system::uname();
-    (
-        user.map_or_else(|| format!("uid {uid}"), str::to_owned),
-        host.nodename().to_string_lossy().into_owned(),
-    )
+    let (own, host) = os::user_and_host();
+    (user.map_or(own, str::to_owned), host)
 }
 
 #[cfg(test)]

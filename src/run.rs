@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
-
 use crate::adapter::Place;
 use crate::attempt::{Report, Setup, Which};
 use crate::collect;
@@ -22,6 +20,7 @@ use crate::exit::Exit;
 use crate::fleet::Fleet;
 use crate::hosts::placement::HostId;
 use crate::hosts::probe::Verdict;
+use crate::os::{Pid, Signal};
 use crate::outcome::{Next, Outcome, next};
 use crate::process::Groups;
 use crate::process::slots::{Slot, Slots};

@@ -6,8 +6,11 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, ensure};
+
 use super::template::{Argv, Scalar, Template};
 use super::words::words;
+use crate::os;
 
 words! {
     /// Where a job is when the exit code 0 says that it is done.
@@ -100,6 +103,21 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether what it asks for is to be had on this system.
+    ///
+    /// # Errors
+    /// It is not: on Windows, that is what farms of Unix need.
+    pub fn fits_here(&self) -> Result<()> {
+        let asks_for = match self {
+            Manifest { shipping: Shipping::Bundle, .. } => "sends bundles to workers",
+            Manifest { tripwire: Some(_), .. } => "has a tripwire, which is a shell script",
+            Manifest { hosts: Some(_), .. } => "has the bridge choose among distcc's hosts",
+            _ => return Ok(()),
+        };
+        ensure!(os::FARMS, "adapter {}: it {asks_for}, which needs Linux", self.name);
+        Ok(())
+    }
+
     /// What the exit code of a job's command says, with the manifest's words for people; `None` is success.
     ///
     /// The code 0 is always success. One that no rule lists is the compiler's own; with a bundle, which

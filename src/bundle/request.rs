@@ -5,16 +5,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-
-use rustix::fs::OFlags;
 
 use super::body::Body;
 use super::prepare::{entry_name, inline};
 use super::{
     Content, Digest, FILES_LIMIT, Fault, File, Header, Kind, Limits, Piece, Request, name,
 };
+use crate::os::{self, Careful};
 
 /// Where a held piece is put before it is looked at. No name of a request begins with a dot.
 const HELD: &str = ".held";
@@ -127,7 +125,7 @@ struct Place {
 
 impl Place {
     fn write(&mut self, chunk: &[u8]) -> Result<(), Fault> {
-        self.file.write_all_at(chunk, self.at).map_err(Fault::here(&*self.name))?;
+        os::write_all_at(&self.file, chunk, self.at).map_err(Fault::here(&*self.name))?;
         self.at += chunk.len() as u64;
         Ok(())
     }
@@ -140,7 +138,7 @@ impl<'a> Places<'a> {
         for file in &request.files {
             make_folders(folder, &file.name)?;
             let mut new = fs::OpenOptions::new();
-            new.write(true).create_new(true).mode(0o600).custom_flags(flags(OFlags::NOFOLLOW));
+            new.write(true).create_new(true).private().no_follow();
             new.open(folder.join(&file.name)).map_err(Fault::here(&*file.name))?;
             let mut offset = 0;
             for piece in &file.pieces {
@@ -155,7 +153,7 @@ impl<'a> Places<'a> {
     fn open(&self, &(file, at): &(&File, u64)) -> Result<Place, Fault> {
         let name = file.name.clone();
         let mut old = fs::OpenOptions::new();
-        old.read(true).write(true).custom_flags(flags(OFlags::NOFOLLOW));
+        old.read(true).write(true).no_follow();
         let file = old.open(self.folder.join(&name)).map_err(Fault::here(&*name))?;
         Ok(Place { file, name, at })
     }
@@ -190,7 +188,7 @@ impl<'a> Places<'a> {
                 continue;
             }
             let mut old = fs::OpenOptions::new();
-            old.read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK));
+            old.read(true).no_follow_no_wait();
             let file = old.open(&path).map_err(Fault::here(&*name))?;
             let content = Content::read((&file).take(piece.length.saturating_add(1)));
             let content = content.map_err(Fault::here(&*name))?;
@@ -211,7 +209,7 @@ fn copy(from: &mut Place, length: u64, to: &mut Place) -> Result<(), Fault> {
     let mut left = length;
     while left > 0 {
         let chunk = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let read = from.file.read_exact_at(&mut buffer[..chunk], from.at);
+        let read = os::read_exact_at(&from.file, &mut buffer[..chunk], from.at);
         read.map_err(Fault::here(&*from.name))?;
         from.at += chunk as u64;
         to.write(&buffer[..chunk])?;
@@ -231,8 +229,4 @@ fn make_folders(folder: &Path, name: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-pub(super) fn flags(flags: OFlags) -> i32 {
-    flags.bits().cast_signed()
 }

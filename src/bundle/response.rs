@@ -5,19 +5,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use super::body::Body;
 use super::fault::shown;
-use super::request::flags;
 use super::write::Writer;
 use super::{
     Answer, Content, Digest, FORMAT, Fault, Header, Kind, Limits, Nonce, OLDEST_READ, Output,
     Response, STREAM_LIMIT, name,
 };
+use crate::os::Careful;
 
 const STREAMS: [&str; 2] = ["stdout", "stderr"];
 /// Bytes of a stream that may come in: the limit and the note.
@@ -95,7 +92,7 @@ fn from_header(nonce: Nonce, worker: &str, host: &str, answer: Answer) -> Respon
 /// Opens the plain file at `path`; `None` if there is none.
 fn plain_file(path: &Path) -> io::Result<Option<fs::File>> {
     let mut old = fs::OpenOptions::new();
-    old.read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK));
+    old.read(true).no_follow_no_wait();
     match old.open(path) {
         Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -239,7 +236,7 @@ fn make<R: Read>(
 ) -> Result<(), Fault> {
     let what = place.display().to_string();
     let mut new = fs::OpenOptions::new();
-    new.write(true).create_new(true).custom_flags(flags(OFlags::NOFOLLOW));
+    new.write(true).create_new(true).no_follow();
     let mut file = new.open(place).map_err(Fault::here(&*what))?;
     let mut hasher = blake3::Hasher::new();
     body.read(&entry_name(number), output.length, &mut |chunk| {

@@ -6,11 +6,12 @@ pub mod object;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::{MAIN_SEPARATOR as SEPARATOR, Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::jobfile::{Job, Text};
+use crate::os;
 
 /// clang says these and exits 0 nevertheless, with an empty object (llvm#75441).
 const FALSE_SUCCESS: [&str; 3] =
@@ -69,8 +70,12 @@ impl Scratch {
                 Some(asked) if asked == place => "the folder of --scratch",
                 _ => "the output folder",
             };
-            let made = fs::create_dir(folder);
-            made.with_context(|| format!("cannot write into {what} {place:?}"))?;
+            match fs::create_dir(folder) {
+                // This link's own: the place has two names.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                made => made,
+            }
+            .with_context(|| format!("cannot write into {what} {place:?}"))?;
         }
         Ok(())
     }
@@ -103,7 +108,7 @@ impl Scratch {
         let end = output.len() - Path::new(output).file_name().map_or(0, |name| name.len());
         let ending = Path::new(output).extension().and_then(|e| e.to_str()).unwrap_or("o");
         // Built from the text as it is: `./a.o` stays beside `./`.
-        format!("{}{}/{job}.{attempt}.{ending}", &output[..end], self.name)
+        format!("{}{}{SEPARATOR}{job}.{attempt}.{ending}", &output[..end], self.name)
     }
 }
 
@@ -120,7 +125,7 @@ fn folder_of(output: &str) -> &Path {
 /// Something is there that cannot be removed.
 pub fn remove_old(job: &Job) -> anyhow::Result<()> {
     for output in job.outputs() {
-        match fs::remove_file(&**output) {
+        match os::patiently(|| fs::remove_file(&**output)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error)
                     .with_context(|| format!("{output}: an old output cannot be removed"));
@@ -159,7 +164,7 @@ pub fn check_made<'a>(made: impl Iterator<Item = (&'a str, &'a Text)>) -> anyhow
 /// # Errors
 /// The rename failed.
 pub fn deliver(from: &str, to: &str) -> io::Result<()> {
-    if from == to { Ok(()) } else { fs::rename(from, to) }
+    if from == to { Ok(()) } else { os::patiently(|| fs::rename(from, to)) }
 }
 
 /// Removes what clang leaves beside `object` when it is killed: `<stem>-<8 hex digits><ending>.tmp`.

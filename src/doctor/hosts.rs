@@ -8,9 +8,6 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use rustix::process::Signal;
-
 use crate::adapter::{self, HostList, Manifest};
 use crate::attempt::Setup;
 use crate::cli::{self, Environment};
@@ -22,8 +19,10 @@ use crate::hosts::probe::{TIME, Verdict};
 use crate::inputs::Inputs;
 use crate::jobfile::JobFile;
 use crate::link::{cores, farm};
+use crate::os::Signal;
 use crate::plan::Plan;
 use crate::process::Groups;
+use anyhow::{Context, anyhow};
 
 /// Compilers to ask for, if nobody names one.
 const COMPILERS: [&str; 4] = ["clang", "clang-23", "clang-22", "clang-21"];

@@ -2,7 +2,6 @@
 //! not know what becomes of jobs there.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,6 +10,7 @@ use crate::adapter::{Place, Shipping};
 use crate::attempt::Setup;
 use crate::bundle::About;
 use crate::cli::{Environment, Math};
+use crate::os;
 use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
 use crate::policy;
@@ -95,9 +95,10 @@ pub fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
     if let Some(tripwire) = &setup.plan.adapter.tripwire {
         let path = folder.join(&tripwire.program);
         let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);
-        let made = fs::write(&path, text)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-        made.with_context(|| path.display().to_string())?;
+        let executable = || os::mode(0o755).map_or(Ok(()), |mode| fs::set_permissions(&path, mode));
+        fs::write(&path, text)
+            .and_then(|()| executable())
+            .with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

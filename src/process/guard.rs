@@ -3,16 +3,13 @@
 //! through its standard input; the end of that pipe without a farewell is the bridge's death. A mark in
 //! their environment finds those processes that it had not yet been told of.
 
-use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use crate::os::{self, Pid, Told};
 
 /// The variable that marks a link's processes.
 pub const MARK: &str = "_DTLTO_BRIDGE_LINK";
@@ -38,13 +35,13 @@ impl Guard {
     /// It cannot be started, for lack of `/proc`, say.
     #[allow(clippy::disallowed_methods, reason = "this folder is the place that starts programs")]
     pub fn start(mark: &str) -> io::Result<Guard> {
-        let mut child = std::process::Command::new("/proc/self/exe")
-            .args(["guard", mark])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
+        let mut command = std::process::Command::new(os::own_program()?);
+        command.args(["guard", mark]).stdin(Stdio::piped());
+        os::separate(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let spawned = command.spawn();
+        // From here on: the guard itself must live on.
+        os::end_children_with_us();
+        let mut child = spawned?;
         let pipe = child.stdin.take();
         Ok(Guard { mark: mark.to_owned(), child: Mutex::new((child, pipe)) })
     }
@@ -75,13 +72,13 @@ impl Guard {
 
     /// Files, and folders with all that is in them, that may not stay if the bridge is killed.
     pub fn remove_if_killed(&self, paths: &[PathBuf]) {
-        let told = paths.iter().map(|path| [b"/", path.as_os_str().as_bytes(), b"\0"].concat());
+        let told = paths.iter().map(|path| [b"/", &*os::path_bytes(path), b"\0"].concat());
         self.send(&told.collect::<Vec<_>>().concat());
     }
 
     /// Ends what left its process group but not its session, when a link is given up.
     pub fn end_strays(&self) {
-        kill_marked(&self.mark);
+        os::end_marked(MARK, &self.mark);
     }
 
     /// Ends the helper: all is in order.
@@ -95,27 +92,23 @@ impl Guard {
 
 /// The helper's life.
 pub fn serve(mark: &str, told: impl BufRead) {
-    let mut groups = BTreeSet::new();
+    let mut groups = Told::default();
     let mut paths = Vec::new();
     for message in told.split(0).map_while(Result::ok) {
         let Some((kind, text)) = message.split_first() else { continue };
-        let pid = || std::str::from_utf8(text).ok()?.parse().ok().and_then(Pid::from_raw);
+        let number = || std::str::from_utf8(text).ok()?.parse().ok();
         match kind {
             b'q' => return,
-            b'+' => groups.extend(pid().map(Pid::as_raw_nonzero)),
-            b'-' => {
-                pid().map(|pid| groups.remove(&pid.as_raw_nonzero()));
-            }
-            b'/' => paths.push(PathBuf::from(std::ffi::OsStr::from_bytes(text))),
+            b'+' => number().into_iter().for_each(|number| groups.add(number)),
+            b'-' => number().into_iter().for_each(|number| groups.remove(number)),
+            b'/' => paths.push(os::path_from(text)),
             _ => {}
         }
     }
-    for pid in groups.iter().filter_map(|raw| Pid::from_raw(raw.get())) {
-        let _ = kill_process_group(pid, Signal::KILL);
-    }
+    groups.end();
     for pause in LOOKS {
         std::thread::sleep(pause);
-        kill_marked(mark);
+        os::end_marked(MARK, mark);
         remove(&paths);
     }
 }
@@ -129,39 +122,6 @@ pub fn remove(paths: &[PathBuf]) {
     }
 }
 
-fn kill_marked(mark: &str) {
-    for pid in marked(mark) {
-        let _ = kill_process(pid, Signal::KILL);
-    }
-}
-
-/// The processes of this session that carry the mark. One that made a session of its own is a daemon that
-/// outlives its link on purpose, a cache's server, say.
-fn marked(mark: &str) -> Vec<Pid> {
-    let wanted = format!("{MARK}={mark}");
-    let own_session = session("self");
-    let carries = |pid: &Pid| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
-            && session(&pid.to_string()) == own_session
-    };
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
-        .filter(carries)
-        .collect()
-}
-
-/// The session of a process in `/proc`: 0 where its leader lives outside this PID namespace, which a
-/// [`Pid`] cannot say.
-fn session(process: &str) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before it, in parentheses, may hold blanks and parentheses.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split(' ').nth(3)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,19 +131,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kept");
         std::fs::write(&file, "x").unwrap();
-        let told = [b"/", file.as_os_str().as_bytes(), b"\0q\0"].concat();
+        let told = [b"/", &*os::path_bytes(&file), b"\0q\0"].concat();
         serve("none", told.as_slice());
         assert!(file.exists());
-    }
-
-    #[test]
-    fn the_session_is_the_kernels() {
-        let own = session("self").unwrap();
-        // Not asked where it is 0, which rustix takes for impossible.
-        assert!(
-            own == 0 || rustix::process::getsid(None).unwrap().as_raw_pid().cast_unsigned() == own
-        );
-        assert_eq!(session("no process"), None);
     }
 
     #[test]
@@ -192,7 +142,7 @@ mod tests {
         let (file, tree) = (folder.path().join("file"), folder.path().join("tree"));
         std::fs::write(&file, "x").unwrap();
         std::fs::create_dir_all(tree.join("deep")).unwrap();
-        let told = [b"/", file.as_os_str().as_bytes(), b"\0/", tree.as_os_str().as_bytes(), b"\0"];
+        let told = [b"/", &*os::path_bytes(&file), b"\0/", &*os::path_bytes(&tree), b"\0"];
         serve("none", told.concat().as_slice());
         assert!(!file.exists() && !tree.exists());
     }

@@ -2,32 +2,23 @@
 //! one pipe for what it prints; `Groups` knows all that are alive, so that one call ends them. It does not
 //! know what the programs are for.
 
-pub mod confined;
 pub mod guard;
 pub mod pool;
 pub mod slots;
 pub mod watch;
 
-use std::collections::HashSet;
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use std::collections::HashMap;
+use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Signal, WaitId, WaitIdOptions, getrlimit, setrlimit,
-};
+use crate::os::{Group, Pid, Reading, Signal};
+
+pub use crate::os::allow_programs;
 
 /// What a program printed beyond this many bytes is left out of the middle.
 const OUTPUT_LIMIT: usize = 16 << 20;
-/// Reads of 16 KiB: as much as a pipe can be made to hold without privileges.
-const PIPE_READS: usize = 64;
-/// How long an end of a process may go unseen on a kernel without pidfds (Linux before 5.3).
-const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-
 /// A program to run.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
@@ -62,21 +53,7 @@ pub struct Groups {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    alive: HashSet<i32>,
-}
-
-/// Makes room for the descriptors of `programs` at once, as far as the hard limit allows; the soft one is
-/// 1,024 on most machines.
-pub fn allow_programs(programs: usize) {
-    const EACH: u64 = 4;
-    const OTHERS: u64 = 64;
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = programs as u64 * EACH + OTHERS;
-    if limit.current.is_some_and(|current| current < wanted) {
-        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
-        // Where it is not allowed, programs that find no descriptor fail one by one, and say so.
-        let _ = setrlimit(Resource::Nofile, limit);
-    }
+    alive: HashMap<Pid, Group>,
 }
 
 /// Tells a running program's group to the thread that may have to end it.
@@ -98,30 +75,38 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
+        let (reader, writer) = io::pipe()?;
+        let mut reading = Reading::new(reader, Output::new(OUTPUT_LIMIT))?;
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let output = read_until_exit(reader, pid);
+        let read = reading.until_end(&child);
         self.forget(pid);
         let status = child.wait()?;
-        Ok(Ended { status, output: output? })
+        read?;
+        Ok(Ended { status, output: reading.finish().finish() })
     }
 
-    /// Starts under the lock that `end_all` takes: no program slips between its start and its registration.
-    fn spawn(&self, command: &Command, output: OwnedFd) -> io::Result<(Child, Pid)> {
-        let mut state = self.lock();
-        if state.closed {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "the link was given up"));
-        }
+    fn spawn(&self, command: &Command, output: PipeWriter) -> io::Result<(Child, Pid)> {
         let mut prepared = prepare(command)?;
         prepared.stdout(output.try_clone()?).stderr(output);
         if let Some(guard) = &self.guard {
             prepared.env(guard::MARK, guard.mark());
         }
-        let child = prepared.spawn()?;
-        let pid = Pid::from_child(&child);
-        state.alive.insert(pid.as_raw_nonzero().get());
+        self.start(|| Group::spawn(&mut prepared))
+    }
+
+    /// Starts under the lock that `end_all` takes: no program slips between its start and its registration.
+    pub(crate) fn start(
+        &self,
+        spawn: impl FnOnce() -> io::Result<(Child, Group)>,
+    ) -> io::Result<(Child, Pid)> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the link was given up"));
+        }
+        let (child, group) = spawn()?;
+        let pid = group.pid();
+        state.alive.insert(pid, group);
         if let Some(guard) = &self.guard {
             guard.add(pid);
         }
@@ -130,10 +115,11 @@ impl Groups {
 
     /// Ends what is left of the group of a program that has ended but is not reaped yet: until then its
     /// number is not used again.
-    fn forget(&self, pid: Pid) {
+    pub(crate) fn forget(&self, pid: Pid) {
         let mut state = self.lock();
-        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-        state.alive.remove(&pid.as_raw_nonzero().get());
+        if let Some(group) = state.alive.remove(&pid) {
+            group.end(Signal::KILL);
+        }
         if let Some(guard) = &self.guard {
             guard.remove(pid);
         }
@@ -141,8 +127,8 @@ impl Groups {
 
     /// Sends `signal` to one group, if it is alive.
     pub fn end(&self, pid: Pid, signal: Signal) {
-        if self.lock().alive.contains(&pid.as_raw_nonzero().get()) {
-            let _ = rustix::process::kill_process_group(pid, signal);
+        if let Some(group) = self.lock().alive.get(&pid) {
+            group.end(signal);
         }
     }
 
@@ -150,9 +136,7 @@ impl Groups {
     pub fn end_all(&self, signal: Signal) {
         let mut state = self.lock();
         state.closed = true;
-        for pid in state.alive.iter().filter_map(|&raw| Pid::from_raw(raw)) {
-            let _ = rustix::process::kill_process_group(pid, signal);
-        }
+        state.alive.values().for_each(|group| group.end(signal));
     }
 
     /// Nothing of ours runs any more.
@@ -170,7 +154,7 @@ impl Groups {
 fn prepare(command: &Command) -> io::Result<std::process::Command> {
     debug_assert!(command.program.is_absolute(), "{:?}", command.program);
     let mut prepared = std::process::Command::new(&command.program);
-    prepared.args(&command.args).stdin(empty_input()?).process_group(0);
+    prepared.args(&command.args).stdin(empty_input()?);
     if command.clear {
         prepared.env_clear();
     }
@@ -182,69 +166,13 @@ fn prepare(command: &Command) -> io::Result<std::process::Command> {
 }
 
 /// A pipe that nobody writes to: a worker may run where there is no `/dev/null`.
-fn empty_input() -> io::Result<Stdio> {
-    let (reader, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+pub(crate) fn empty_input() -> io::Result<Stdio> {
+    let (reader, _) = io::pipe()?;
     Ok(reader.into())
 }
 
-/// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
-fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
-    let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
-    let mut pipe = Pipe { file: reader.into(), open: true, output: Output::new(OUTPUT_LIMIT) };
-    loop {
-        let mut watched = Vec::with_capacity(2);
-        if pipe.open {
-            watched.push(PollFd::new(&pipe.file, PollFlags::IN));
-        }
-        if let Some(exit) = &exit {
-            watched.push(PollFd::new(exit, PollFlags::IN));
-        }
-        match poll(&mut watched, exit.is_none().then_some(&POLL)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ended = has_ended(pid);
-        pipe.drain()?;
-        if ended {
-            return Ok(pipe.output.finish());
-        }
-    }
-}
-
-fn has_ended(pid: Pid) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    // An error means that there is nothing to wait for.
-    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
-}
-
-struct Pipe {
-    file: std::fs::File,
-    open: bool,
-    output: Output,
-}
-
-impl Pipe {
-    /// Takes all that is there now; no more than a pipe can hold, lest a flood keep us from the clock.
-    fn drain(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 16 << 10];
-        for _ in 0..PIPE_READS {
-            if !self.open {
-                break;
-            }
-            match self.file.read(&mut buffer) {
-                Ok(0) => self.open = false,
-                Ok(n) => self.output.push(&buffer[..n]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
 /// What was printed, with its middle left out if it is more than `limit` bytes.
-struct Output {
+pub(crate) struct Output {
     limit: usize,
     head: Vec<u8>,
     tail: std::collections::VecDeque<u8>,
@@ -252,7 +180,7 @@ struct Output {
 }
 
 impl Output {
-    fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Output { limit, head: Vec::new(), tail: std::collections::VecDeque::new(), left_out: 0 }
     }
 
@@ -266,13 +194,24 @@ impl Output {
         self.left_out += excess;
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         if self.left_out > 0 {
             let note = format!("\n[dtlto-bridge: {} bytes left out here]\n", self.left_out);
             self.head.extend_from_slice(note.as_bytes());
         }
         self.head.extend(self.tail);
         self.head
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -323,13 +262,6 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(5), "{grandchild} lives");
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    #[test]
-    fn many_programs_at_once_find_descriptors() {
-        let before = getrlimit(Resource::Nofile).current.unwrap();
-        allow_programs(10);
-        assert_eq!(getrlimit(Resource::Nofile).current.unwrap(), before.max(104));
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Report files: replaced as a whole, or written to where they are devices or pipes.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, is_separator};
 
 use anyhow::Context;
-use rustix::fs::OFlags;
+
+use crate::os;
 
 /// Where a report goes: to `asked` itself or, where that ends in `/`, to a file named `own_name` in it.
 pub fn target(asked: &Path, own_name: &str) -> PathBuf {
-    if asked.as_os_str().as_bytes().ends_with(b"/") {
+    let last = asked.as_os_str().as_encoded_bytes().last();
+    if last.is_some_and(|&last| is_separator(last.into())) {
         asked.join(own_name)
     } else {
         asked.to_owned()
@@ -26,12 +26,7 @@ pub fn write(target: &Path, content: &[u8]) -> anyhow::Result<()> {
     let place = || target.display().to_string();
     match fs::metadata(target) {
         Ok(found) if !found.is_file() && !found.is_dir() => {
-            // A pipe that nobody reads is an error here, not a wait for ever.
-            let nonblocking = OFlags::NONBLOCK.bits() as i32;
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).custom_flags(nonblocking).open(target).with_context(place)?;
-            rustix::fs::fcntl_setfl(&file, OFlags::empty()).with_context(place)?;
+            let mut file = os::open_device(target).with_context(place)?;
             return file.write_all(content).with_context(place);
         }
         _ => {}
@@ -39,11 +34,11 @@ pub fn write(target: &Path, content: &[u8]) -> anyhow::Result<()> {
     let folder =
         target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).with_context(place)?;
-    let mut file = tempfile::Builder::new()
-        .prefix(".dtlto-bridge-")
-        .permissions(fs::Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        .with_context(place)?;
+    let mut builder = tempfile::Builder::new();
+    if let Some(mode) = os::mode(0o666) {
+        builder.permissions(mode);
+    }
+    let mut file = builder.prefix(".dtlto-bridge-").tempfile_in(folder).with_context(place)?;
     file.write_all(content).with_context(place)?;
     file.persist(target).with_context(place)?;
     Ok(())

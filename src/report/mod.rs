@@ -11,6 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::cli::{Environment, Options, Progress};
+use crate::os;
 
 /// How far a link is.
 #[derive(Clone, Debug)]
@@ -148,7 +149,7 @@ impl Reporter {
 /// Prints on standard error.
 pub fn write_stderr(text: &[u8]) {
     // Nobody could be told of a failure.
-    let _ = std::io::stderr().lock().write_all(text);
+    let _ = std::io::stderr().lock().write_all(&os::printable(text));
 }
 
 /// Prints on standard output, for sub-commands.

@@ -9,8 +9,6 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Instant;
 
-use rustix::process::Signal;
-
 use super::{Message, Run};
 use crate::adapter::Place;
 use crate::attempt::{Report, Setup};
@@ -19,6 +17,7 @@ use crate::fleet::{Fleet, LOOK_TIME, Next, Ready, WINDOW, probe};
 use crate::hosts::alive;
 use crate::hosts::placement::{Ending, HostId};
 use crate::hosts::probe::Verdict;
+use crate::os::Signal;
 use crate::outcome::Outcome;
 
 impl Run<'_> {

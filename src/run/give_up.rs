@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use super::{End, Message, Run};
 use crate::exit::Exit;
+use crate::os::Signal;
 use crate::outcome::Outcome;
 
 /// What compilers get to end by themselves after SIGTERM when the link is given up; all must be gone within

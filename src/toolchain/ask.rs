@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Library;
+use crate::os::Signal;
 use crate::process::{Command, Ended, Groups};
 
 /// A compiler on a sleeping network drive may take seconds to start; never this long.

@@ -2,11 +2,11 @@
 //! 64-bit little-endian files, as all hosts of a farm have them, and knows no sections and no symbols.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::os;
 
 /// `e_machine` of x86-64.
 pub(super) const X86_64: u16 = 62;
@@ -27,14 +27,16 @@ pub(super) struct Elf {
 impl Elf {
     pub(super) fn read(file: &File) -> Result<Elf> {
         let mut header = [0; HEADER];
-        let is_elf = file.read_exact_at(&mut header, 0).is_ok() && header.starts_with(b"\x7fELF");
+        let is_elf =
+            os::read_exact_at(file, &mut header, 0).is_ok() && header.starts_with(b"\x7fELF");
         ensure!(is_elf, "it is no ELF program, and what a script starts is not known");
         ensure!(header[4..6] == [2, 1], "it is no 64-bit little-endian ELF program");
         ensure!(matches!(u16_at(&header, 16), 2 | 3), "it is an ELF file, but no program");
         ensure!(usize::from(u16_at(&header, 54)) == PROGRAM_HEADER, "its ELF header is damaged");
 
         let mut table = vec![0; usize::from(u16_at(&header, 56)) * PROGRAM_HEADER];
-        file.read_exact_at(&mut table, u64_at(&header, 32)).context("its ELF file is cut off")?;
+        os::read_exact_at(file, &mut table, u64_at(&header, 32))
+            .context("its ELF file is cut off")?;
         let mut headers = table.chunks_exact(PROGRAM_HEADER);
         let loader = headers
             .find(|header| u32_at(header, 0) == PT_INTERP)
@@ -47,9 +49,9 @@ impl Elf {
 fn loader(file: &File, offset: u64, length: u64) -> Result<PathBuf> {
     ensure!(length <= PATH_MAX, "the path of its loader is {length} bytes long");
     let mut text = vec![0; length as usize];
-    file.read_exact_at(&mut text, offset).context("its ELF file is cut off")?;
+    os::read_exact_at(file, &mut text, offset).context("its ELF file is cut off")?;
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-    let path = PathBuf::from(std::ffi::OsStr::from_bytes(text));
+    let path = os::path_from(text);
     ensure!(path.is_absolute(), "its loader {path:?} has no absolute path");
     Ok(path)
 }

@@ -3,9 +3,8 @@
 //! does not know what the files are.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::ask::Banner;
+use crate::os::{self, Careful, Stat};
 
 /// A file that changed so recently could change again within one tick of the file system's clock.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -24,34 +24,23 @@ const MAX_BANNERS: usize = 64;
 
 /// What `stat` tells of a file: equal stamps are equal contents, for files of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified_ns: i128,
-    changed_ns: i128,
+pub(super) struct Stamp(Stat);
+
+impl From<Stat> for Stamp {
+    fn from(found: Stat) -> Self {
+        Stamp(found)
+    }
 }
 
 impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
-        Stamp {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
-            changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
     fn key(&self) -> String {
-        let Stamp { device, inode, size, modified_ns, changed_ns } = self;
+        let Stat { device, inode, size, modified_ns, changed_ns, .. } = self.0;
         format!("{device}:{inode}:{size}:{modified_ns}:{changed_ns}")
     }
 
     fn settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let latest = self.modified_ns.max(self.changed_ns);
+        let latest = self.0.modified_ns.max(self.0.changed_ns);
         latest + (SETTLED.as_nanos() as i128) <= now.as_nanos() as i128
     }
 }
@@ -68,17 +57,16 @@ pub(super) fn digest(path: &Path) -> Result<Seen> {
 
 fn open(path: &Path) -> Result<(File, Stamp)> {
     // A pipe of that name must not hold us up.
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    let metadata = file.metadata()?;
-    ensure!(metadata.is_file(), "is no regular file");
-    Ok((file, Stamp::of(&metadata)))
+    let file = OpenOptions::new().read(true).no_wait().open(path)?;
+    let found = Stat::of(&file)?;
+    ensure!(found.is_file, "is no regular file");
+    Ok((file, found.into()))
 }
 
 fn read(file: &File, stamp: &Stamp) -> Result<Seen> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file)?;
-    ensure!(Stamp::of(&file.metadata()?) == *stamp, "changed while it was read; try again");
+    ensure!(Stamp::from(Stat::of(file)?) == *stamp, "changed while it was read; try again");
     Ok((stamp.clone(), hasher.finalize().to_hex().to_string()))
 }
 
@@ -170,13 +158,13 @@ fn insert<T>(map: &mut HashMap<String, Entry<T>>, limit: usize, key: String, val
 
 fn load(path: &Path) -> Option<Kept> {
     let (file, stamp) = open(path).ok()?;
-    let ours = file.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
+    let ours = os::is_mine(&file);
     let mut text = Vec::new();
     file.take(LIMIT).read_to_end(&mut text).ok()?;
     let kept: Kept = serde_json::from_slice(&text).ok()?;
     let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     let sound = kept.files.values().all(|entry| is_digest(&entry.value));
-    (ours && stamp.size <= LIMIT && kept.schema == 1 && sound).then_some(kept)
+    (ours && stamp.0.size <= LIMIT && kept.schema == 1 && sound).then_some(kept)
 }
 
 fn store(path: &Path, kept: &Kept) -> Result<()> {

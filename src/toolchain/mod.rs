@@ -13,7 +13,6 @@ mod name;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +21,8 @@ use config::Config;
 use elf::Elf;
 pub use identity::{Identity, MATH_CLASS};
 use memory::{Memory, Seen, Stamp};
+
+use crate::os;
 
 /// The environment variables that can change what a compiler is made of; others are of no interest here.
 pub const VARIABLES: [&str; 5] = crate::cli::TOOLCHAIN;
@@ -213,8 +214,7 @@ struct Program {
 impl Program {
     fn open(binary: &Path, variables: &[(String, String)]) -> Result<Self> {
         let metadata = binary.metadata().context("it cannot be read")?;
-        let executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-        ensure!(executable, "it is not executable");
+        ensure!(os::is_executable(&metadata), "it is not executable");
         let elf = Elf::read(&File::open(binary).context("it cannot be read")?)?;
         let libraries = match &elf.loader {
             Some(loader) => ask::libraries(loader, binary, variables)?,
@@ -310,9 +310,9 @@ impl Toolchain {
 }
 
 fn same(path: &Path, seen: Option<&Seen>) -> bool {
-    match (path.metadata(), seen) {
-        (Ok(metadata), Some((stamp, digest))) => {
-            Stamp::of(&metadata) == *stamp
+    match (os::stat(path), seen) {
+        (Ok(found), Some((stamp, digest))) => {
+            Stamp::from(found) == *stamp
                 || memory::digest(path).is_ok_and(|(_, now)| now == *digest)
         }
         (Err(_), None) => true,

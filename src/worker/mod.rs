@@ -4,6 +4,7 @@
 mod answer;
 pub mod call;
 pub mod compiler;
+mod confined;
 pub mod log;
 pub mod memory;
 pub mod sandbox;
@@ -20,7 +21,6 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::WorkerVariables;
 use crate::exit::Exit;
-use crate::process::confined;
 use crate::report;
 use call::Call;
 

@@ -128,7 +128,7 @@ pub fn describe() -> String {
 mod tests {
     use super::*;
     use crate::process::Groups;
-    use crate::process::confined::{Confined, Ended};
+    use crate::worker::confined::{Confined, Ended};
     use std::fs;
     use std::time::Duration;
 

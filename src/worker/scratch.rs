@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::fs::OFlags;
 
-use crate::process::pool;
+use crate::os;
 
 const LOCK: &str = "lock";
 const PREFIX: &str = "job-";
@@ -58,7 +58,7 @@ impl Scratch {
     pub fn open(place: &Path) -> anyhow::Result<Scratch> {
         let uid = rustix::process::geteuid().as_raw();
         let folder = place.join(format!("dtlto-worker-{uid}"));
-        pool::own(&folder, uid).context("the worker's scratch folder")?;
+        os::own(&folder, uid).context("the worker's scratch folder")?;
         Ok(Scratch(folder))
     }
 

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use super::call::Input;
 use super::compiler::{Chosen, Compilers, NoCompiler, Wanted};
+use super::confined::{Confined, Ended};
 use super::log::{Entry, Log};
 use super::memory::{self, Memory};
 use super::sandbox::{self, NotLocked, Rules, Sandbox};
@@ -25,7 +26,6 @@ use super::verdict::judge;
 use crate::bundle::{self, Answer, Fault, Header, Limits, Nonce, Opened, Request};
 use crate::cli::WorkerVariables;
 use crate::policy::{self, Named, Weight};
-use crate::process::confined::{Confined, Ended};
 use crate::process::{Groups, guard, watch};
 use crate::report::stats;
 

@@ -4,10 +4,10 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
+use super::confined::Ended;
 use crate::attempt::describe;
 use crate::bundle::Answer;
 use crate::collect::{self, object};
-use crate::process::confined::Ended;
 
 /// What is printed where memory, address space or a library is missing; and what that means.
 const HOST_FAULTS: [(&str, &str); 9] = [

@@ -4,18 +4,17 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open};
+use rustix::process::{PidfdFlags, Resource, Rlimit, pidfd_open};
 
-use super::{Groups, Output, Pipe, empty_input, has_ended};
+use crate::os::{Group, Pid, Pipe, Signal, has_ended};
+use crate::process::{Groups, Output, empty_input};
 
 /// The longest wait between two looks at the clock; shorter on a kernel without pidfds.
 const LOOK: Duration = Duration::from_millis(500);
@@ -84,12 +83,13 @@ impl Groups {
     }
 
     fn start_and_wait(&self, confined: &Confined) -> io::Result<Ended> {
-        let (stdout, stdout_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (stderr, stderr_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        let mut pipes = [pipe(stdout, confined.printed)?, pipe(stderr, confined.printed)?];
+        let (stdout, stdout_end) = io::pipe()?;
+        let (stderr, stderr_end) = io::pipe()?;
+        let printed = || Output::new(confined.printed);
+        let mut pipes = [Pipe::new(stdout, printed())?, Pipe::new(stderr, printed())?];
         let mut command = prepare(confined)?;
         command.stdout(stdout_end).stderr(stderr_end);
-        let (mut child, pid) = self.register(|| command.spawn())?;
+        let (mut child, pid) = self.start(|| Group::spawn(&mut command))?;
         // The ends that the program writes to must not stay open here.
         drop(command);
         let waited = wait(&mut pipes, pid, confined.time);
@@ -99,28 +99,9 @@ impl Groups {
         let [stdout, stderr] = pipes.map(|pipe| pipe.output.finish());
         Ok(Ended { status, timed_out, stdout, stderr, peak_kb: peak_of_children_kb() })
     }
-
-    fn register(&self, spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Pid)> {
-        let mut state = self.lock();
-        if state.closed {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "the job was given up"));
-        }
-        let child = spawn()?;
-        let pid = Pid::from_child(&child);
-        state.alive.insert(pid.as_raw_nonzero().get());
-        if let Some(guard) = &self.guard {
-            guard.add(pid);
-        }
-        Ok((child, pid))
-    }
 }
 
-fn pipe(end: OwnedFd, limit: usize) -> io::Result<Pipe> {
-    rustix::fs::fcntl_setfl(&end, rustix::fs::OFlags::NONBLOCK)?;
-    Ok(Pipe { file: end.into(), open: true, output: Output::new(limit) })
-}
-
-#[allow(clippy::disallowed_methods, reason = "this folder is the place that starts programs")]
+#[allow(clippy::disallowed_methods, reason = "limits that src/process does not know")]
 #[allow(unsafe_code, reason = "limits and the death signal are set between fork and exec")]
 fn prepare(confined: &Confined) -> io::Result<std::process::Command> {
     let mut command = std::process::Command::new(&confined.program);
@@ -130,8 +111,7 @@ fn prepare(confined: &Confined) -> io::Result<std::process::Command> {
         .current_dir(&confined.folder)
         .stdin(empty_input()?)
         .env_clear()
-        .envs(confined.env.iter().map(|(name, value)| (name, value)))
-        .process_group(0);
+        .envs(confined.env.iter().map(|(name, value)| (name, value)));
     let limits = [
         (Resource::Core, Some(0)),
         (Resource::Fsize, Some(confined.file_size)),
@@ -166,7 +146,7 @@ fn lowered(resource: Resource, limit: Option<u64>) -> Rlimit {
 }
 
 /// Reads until the program has ended, and kills its group when its time is over. Tells whether it was.
-fn wait(pipes: &mut [Pipe; 2], pid: Pid, time: Duration) -> io::Result<bool> {
+fn wait(pipes: &mut [Pipe<Output>; 2], pid: Pid, time: Duration) -> io::Result<bool> {
     let exit = pidfd_open(pid, PidfdFlags::empty()).ok();
     let deadline = Instant::now() + time;
     let mut timed_out = false;
@@ -212,7 +192,7 @@ fn peak_of_children_kb() -> u64 {
 /// which the client would wait for this process after its server has died. Does nothing before Linux 5.9.
 /// To be called before anything is opened.
 #[allow(unsafe_code, reason = "closing descriptors that are not one's own")]
-pub fn close_inherited() {
+pub(super) fn close_inherited() {
     // SAFETY: nothing of ours is open yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }

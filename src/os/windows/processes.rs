@@ -1,0 +1,238 @@
+//! Processes in jobs of their own: started, read from until they end, and ended with all that they started. A
+//! job ends with the process that made it, so nothing outlives the bridge.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, PipeReader, Read, Write};
+use std::mem::zeroed;
+use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
+use std::os::windows::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::ptr::{from_ref, null};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::System::JobObjects::{
+    AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_BREAKAWAY_OK,
+    JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE, JOBOBJECT_EXTENDED_LIMIT_INFORMATION,
+    JobObjectExtendedLimitInformation, SetInformationJobObject, TerminateJobObject,
+};
+use windows_sys::Win32::System::Threading::{
+    CREATE_NEW_PROCESS_GROUP, CREATE_SUSPENDED, DETACHED_PROCESS, GetCurrentProcess, INFINITE,
+    WaitForSingleObject,
+};
+
+use super::done;
+
+/// The exit code of what was ended by us.
+const ENDED: u32 = 1;
+/// Exit codes from here on are those of exceptions.
+const EXCEPTION: u32 = 0xc000_0000;
+/// How long what a program printed may be on its way once nothing runs that could print more.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+#[link(name = "ntdll")]
+unsafe extern "system" {
+    /// Lets all threads of a process go on. The documented way looks through all threads of the machine for
+    /// the one that the standard library has just made and forgotten.
+    fn NtResumeProcess(process: HANDLE) -> i32;
+}
+
+/// The number of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pid(u32);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How firmly a program is asked to end. Here all of them end at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal(i32);
+
+impl Signal {
+    /// It may tidy up before.
+    pub const TERM: Signal = Signal(15);
+    /// At once.
+    pub const KILL: Signal = Signal(9);
+
+    /// Its number.
+    pub fn as_raw(self) -> i32 {
+        self.0
+    }
+}
+
+/// A program and all that it starts, but for what asks to leave its job.
+#[derive(Debug)]
+pub struct Group {
+    job: OwnedHandle,
+    pid: Pid,
+}
+
+impl Group {
+    /// Starts a program in a job. It does not run before it is in: all that it starts is in, too.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(command: &mut Command) -> io::Result<(Child, Group)> {
+        let job = new_job()?;
+        // Of a process group of its own: the keys of the console are for us.
+        let mut child =
+            command.creation_flags(CREATE_SUSPENDED | CREATE_NEW_PROCESS_GROUP).spawn()?;
+        let process = child.as_raw_handle();
+        // SAFETY: both handles are open.
+        let started = unsafe {
+            done(AssignProcessToJobObject(job.as_raw_handle(), process)).and_then(|()| {
+                match NtResumeProcess(process) {
+                    0.. => Ok(()),
+                    status => Err(io::Error::other(format!("not resumed: {status:#x}"))),
+                }
+            })
+        };
+        if let Err(error) = started {
+            let _ = child.kill();
+            return Err(error);
+        }
+        let pid = Pid(child.id());
+        Ok((child, Group { job, pid }))
+    }
+
+    /// The number of its first process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Ends all of it.
+    pub fn end(&self, _: Signal) {
+        // SAFETY: the handle is open.
+        unsafe { TerminateJobObject(self.job.as_raw_handle(), ENDED) };
+    }
+}
+
+/// A job whose processes end when its last handle is closed, by our end at the latest.
+fn new_job() -> io::Result<OwnedHandle> {
+    // SAFETY: plain numbers, as long as the call is told; the new handle is ours alone.
+    unsafe {
+        let job = CreateJobObjectW(null(), null());
+        done(i32::from(!job.is_null()))?;
+        let job = OwnedHandle::from_raw_handle(job);
+        let mut limits: JOBOBJECT_EXTENDED_LIMIT_INFORMATION = zeroed();
+        // What asks to leave is a daemon that outlives its link on purpose, a cache's server, say.
+        limits.BasicLimitInformation.LimitFlags =
+            JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | JOB_OBJECT_LIMIT_BREAKAWAY_OK;
+        done(SetInformationJobObject(
+            job.as_raw_handle(),
+            JobObjectExtendedLimitInformation,
+            from_ref(&limits).cast(),
+            size_of_val(&limits) as u32,
+        ))?;
+        Ok(job)
+    }
+}
+
+/// What this process starts from now on ends with it, even in the moment between its start and its job.
+pub fn end_children_with_us() {
+    let Ok(job) = new_job() else { return };
+    // SAFETY: the handle is open. It must stay so: with it, we would end too.
+    unsafe { AssignProcessToJobObject(job.as_raw_handle(), GetCurrentProcess()) };
+    std::mem::forget(job);
+}
+
+/// Keeps a helper away from the keys of the console, and from its end.
+pub fn separate(command: &mut Command) {
+    command.creation_flags(DETACHED_PROCESS);
+}
+
+/// This program.
+///
+/// # Errors
+/// The system does not tell.
+pub fn own_program() -> io::Result<impl AsRef<OsStr>> {
+    std::env::current_exe()
+}
+
+/// Makes room for what `programs` at once need; here there is enough.
+pub fn allow_programs(_: usize) {}
+
+/// What ended a program that did not exit by itself.
+pub fn killed_by(status: ExitStatus) -> Option<String> {
+    let code = status.code()?.cast_unsigned();
+    (code >= EXCEPTION).then(|| format!("exception {code:#x}"))
+}
+
+/// What a program prints, on its way into `output`. A thread reads it: here nothing waits for a pipe and for a
+/// process at once.
+pub struct Reading<W> {
+    output: Arc<Mutex<Option<W>>>,
+    all: Receiver<()>,
+}
+
+impl<W: Write + Send + 'static> Reading<W> {
+    /// From the reading end of its pipe.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(mut reader: PipeReader, output: W) -> io::Result<Self> {
+        let output = Arc::new(Mutex::new(Some(output)));
+        let (to_us, all) = channel();
+        let shared = output.clone();
+        let read = move || {
+            let mut buffer = [0; 16 << 10];
+            while let Ok(length @ 1..) = reader.read(&mut buffer) {
+                // Nobody wants it any more, once it was taken.
+                let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(output) = output.as_mut() else { break };
+                let _ = output.write_all(&buffer[..length]);
+            }
+            let _ = to_us.send(());
+        };
+        thread::Builder::new().name("output".into()).stack_size(128 << 10).spawn(read)?;
+        Ok(Reading { output, all })
+    }
+
+    /// Waits until the program itself has ended: a grandchild that keeps the pipe does not hold us.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn until_end(&mut self, child: &Child) -> io::Result<()> {
+        ended_within(child.as_raw_handle(), INFINITE);
+        Ok(())
+    }
+
+    /// All that was read. To be called after its group was ended.
+    pub fn finish(self) -> W {
+        // What left the job may keep the pipe.
+        let _ = self.all.recv_timeout(LAST_WORDS);
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.take().expect("it is taken once")
+    }
+}
+
+/// The process of a handle ends within so many milliseconds.
+pub(super) fn ended_within(process: RawHandle, milliseconds: u32) -> bool {
+    // SAFETY: the callers have the handle open.
+    unsafe { WaitForSingleObject(process, milliseconds) == WAIT_OBJECT_0 }
+}
+
+/// Processes of a link that a guard was told of; here they end with their jobs.
+#[derive(Debug, Default)]
+pub struct Told(());
+
+impl Told {
+    /// One was started.
+    pub fn add(&mut self, _: i32) {}
+
+    /// It has ended.
+    pub fn remove(&mut self, _: i32) {}
+
+    /// Ends those that are left.
+    pub fn end(&self) {}
+}
+
+/// Ends the processes in whose environment `variable` has this value; here they end with their jobs.
+pub fn end_marked(_: &str, _: &str) {}
