@@ -284,7 +284,7 @@ impl Environment {
         let toolchain =
             TOOLCHAIN.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
         Environment {
-            adapters: config.map(|folder| folder.join("dtlto-bridge/adapters")),
+            adapters: config.map(|folder| folder.join("dtlto-bridge").join("adapters")),
             overrides: variable("DTLTO_BRIDGE_OVERRIDE").map(|v| v.to_string_lossy().into_owned()),
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").map_or(os::TERM_IS_TOLD, |term| term == "dumb"),
