@@ -6,6 +6,7 @@ pub mod cli;
 pub mod overrides;
 pub mod jobfile;
 pub mod bitcode;
+pub mod quote;
 pub mod adapter;
 pub mod outcome;
 pub mod process;
