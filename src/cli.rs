@@ -109,6 +109,15 @@ pub enum Fallback {
     Never,
 }
 
+/// What to do while another build holds a farm that takes one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenBusy {
+    /// Run jobs on this machine, and ask again
+    Work,
+    /// Only ask again
+    Wait,
+}
+
 /// The caches that can be asked before the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
@@ -164,6 +173,9 @@ pub struct Options {
     /// Where a job runs that the farm could not do
     #[arg(long, value_enum, default_value = "local")]
     pub fallback: Fallback,
+    /// What to do while another build holds a farm that takes one at a time, as Incredibuild does
+    #[arg(long, value_enum, default_value = "work")]
+    pub when_busy: WhenBusy,
     /// Whether a host with another libm or CPU math class may do jobs: LLVM folds sin, exp, pow, ...
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]

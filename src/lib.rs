@@ -15,6 +15,7 @@ pub mod toolchain;
 pub mod policy;
 pub mod bundle;
 pub mod parcel;
+pub mod taskfile;
 pub mod plan;
 pub mod inputs;
 pub mod collect;

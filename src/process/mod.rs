@@ -81,6 +81,8 @@ pub fn allow_programs(programs: usize) {
 
 /// Tells a running program's group to the thread that may have to end it.
 pub type OnStart<'a> = &'a dyn Fn(Pid);
+/// Hears what a program prints.
+pub type Hear<'a> = &'a mut dyn FnMut(&[u8]);
 
 impl Groups {
     /// No groups yet; `guard` ends them if this process is killed.
@@ -98,11 +100,24 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
+        self.run_heard(command, on_start, &mut |_| ())
+    }
+
+    /// The same; `hear` gets what the program prints as it comes.
+    ///
+    /// # Errors
+    /// As for [`Groups::run`].
+    pub fn run_heard(
+        &self,
+        command: &Command,
+        on_start: OnStart<'_>,
+        hear: Hear<'_>,
+    ) -> io::Result<Ended> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let output = read_until_exit(reader, pid);
+        let output = read_until_exit(reader, pid, hear);
         self.forget(pid);
         let status = child.wait()?;
         Ok(Ended { status, output: output? })
@@ -188,7 +203,7 @@ fn empty_input() -> io::Result<Stdio> {
 }
 
 /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
-fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
+fn read_until_exit(reader: OwnedFd, pid: Pid, hear: Hear<'_>) -> io::Result<Vec<u8>> {
     let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut pipe = Pipe { file: reader.into(), open: true, output: Output::new(OUTPUT_LIMIT) };
     loop {
@@ -204,7 +219,7 @@ fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error.into()),
         }
         let ended = has_ended(pid);
-        pipe.drain()?;
+        pipe.drain(hear)?;
         if ended {
             return Ok(pipe.output.finish());
         }
@@ -225,7 +240,7 @@ struct Pipe {
 
 impl Pipe {
     /// Takes all that is there now; no more than a pipe can hold, lest a flood keep us from the clock.
-    fn drain(&mut self) -> io::Result<()> {
+    fn drain(&mut self, hear: Hear<'_>) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         for _ in 0..PIPE_READS {
             if !self.open {
@@ -233,7 +248,10 @@ impl Pipe {
             }
             match self.file.read(&mut buffer) {
                 Ok(0) => self.open = false,
-                Ok(n) => self.output.push(&buffer[..n]),
+                Ok(n) => {
+                    hear(&buffer[..n]);
+                    self.output.push(&buffer[..n]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
