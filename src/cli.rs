@@ -111,6 +111,15 @@ pub enum Fallback {
     Never,
 }
 
+/// What to do while another build holds a farm that takes one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenBusy {
+    /// Run jobs on this machine, and ask again
+    Work,
+    /// Only ask again
+    Wait,
+}
+
 /// The caches that can be asked before the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
@@ -166,6 +175,9 @@ pub struct Options {
     /// Where a job runs that the farm could not do
     #[arg(long, value_enum, default_value = "local")]
     pub fallback: Fallback,
+    /// What to do while another build holds a farm that takes one at a time, as Incredibuild does
+    #[arg(long, value_enum, default_value = "work")]
+    pub when_busy: WhenBusy,
     /// Whether a host with another libm or CPU math class may do jobs: LLVM folds sin, exp, pow, ...
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]
@@ -322,14 +334,18 @@ impl WorkerVariables {
     }
 }
 
-/// Finds a program as a shell would: by `PATH` for a bare name, else relative to this folder.
+/// Finds a program as a shell would: by `PATH` for a bare name, else relative to this folder. One that is not on
+/// `PATH` may be where its installer said.
 ///
 /// # Errors
 /// There is no such executable.
 pub fn find_program(name: &str) -> anyhow::Result<PathBuf> {
-    let found = which::which(name).map_err(|_| match name.contains(std::path::is_separator) {
-        true => anyhow!("{name}: no such executable file"),
-        false => anyhow!("{name}: no such program on PATH"),
+    let installed = |_| os::find_incredibuild(name).ok_or(());
+    let found = which::which(name).or_else(installed).map_err(|()| {
+        match name.contains(std::path::is_separator) {
+            true => anyhow!("{name}: no such executable file"),
+            false => anyhow!("{name}: no such program on PATH"),
+        }
     })?;
     std::path::absolute(&found).with_context(|| format!("{name}: cannot be made absolute"))
 }

@@ -11,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::link::{Ending, cores};
 use crate::overrides;
 use crate::process::{Command, Groups};
+use crate::quote;
 use crate::report::write_stdout;
 
 /// Lists the adapters, or checks and shows the named ones.
@@ -120,7 +121,7 @@ pub fn doctor(
 
 fn try_probe(probe: &Probe, tool: &str) -> anyhow::Result<String> {
     let argv = probe.argv(tool, "");
-    let shown = shell_words::join(&argv);
+    let shown = quote::shown(&argv);
     let mut argv = argv.into_iter();
     let program = cli::find_program(&argv.next().unwrap_or_default())?;
     let command = Command { program, args: argv.collect(), ..Command::default() };

@@ -4,10 +4,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::adapter::{List, Manifest, Place, Scalar, Shipping, Values};
-use crate::cli::{Fallback, Options};
+use crate::adapter::{HandOver, List, Manifest, Place, Scalar, Shipping, Values};
+use crate::cli::{Fallback, Options, WhenBusy};
 use crate::jobfile::{Job, JobFile, Text};
 use crate::parcel::{self, Travel};
+use crate::quote;
 
 /// An attempt on a farm may take this long unless the user says otherwise.
 const FARM_LIMIT: Duration = Duration::from_secs(1800);
@@ -58,6 +59,8 @@ pub struct Limits {
     pub local_time: Option<Duration>,
     /// Where a job goes that the farm could not do.
     pub fallback: Fallback,
+    /// What to do while another build holds the farm.
+    pub when_busy: WhenBusy,
 }
 
 /// What a link will do.
@@ -88,7 +91,7 @@ pub struct Names {
     pub tool: String,
     /// The link's id.
     pub link: String,
-    /// The bundle that goes to the worker, with that shipping.
+    /// The file that goes to the farm: a bundle for the worker, or the task file of a batch.
     pub request: String,
     /// The bundle that comes back.
     pub response: String,
@@ -116,6 +119,7 @@ impl Plan {
             farm_time: options.time_limit().unwrap_or(FARM_LIMIT),
             local_time: options.time_limit(),
             fallback: options.fallback,
+            when_busy: options.when_busy,
         };
         let naming = file.jobs.iter().map(naming).collect();
         let travel = match adapter.shipping {
@@ -144,6 +148,16 @@ impl Plan {
     pub fn argv(&self, job: usize, place: Place, names: &Names) -> Vec<String> {
         let values = self.values(job, names);
         self.manifest(place).command.expand(&values)
+    }
+
+    /// The arguments of an attempt's compiler itself.
+    pub fn compiler_args(&self, job: usize, names: &Names) -> Vec<String> {
+        self.values(job, names).args().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Whether the farm gets all jobs in one call.
+    pub fn is_batch(&self) -> bool {
+        self.adapter.hand_over == HandOver::Batch
     }
 
     /// The variables that an attempt sets, and those that it removes.
@@ -177,6 +191,8 @@ impl Plan {
 
     /// The command of an attempt under the job's own names, ready to be pasted into a shell.
     pub fn shown_command(&self, job: usize, place: Place) -> String {
+        // What all jobs share repeats none of them.
+        let place = if self.is_batch() { Place::Local } else { place };
         let tool = self.manifest(place).tool.as_ref();
         let names = Names {
             object: self.file.jobs[job].object.to_string(),
@@ -188,7 +204,7 @@ impl Plan {
             host: "HOST".into(),
             private: "PRIVATE".into(),
         };
-        shell_words::join(self.argv(job, place, &names))
+        quote::shown(&self.argv(job, place, &names))
     }
 
     /// Where a job's attempt number `attempt` writes its object; `fresh` makes up names.
@@ -254,7 +270,7 @@ impl Values for JobValues<'_> {
             Scalar::Tool => &self.names.tool,
             Scalar::Job => &self.number,
             Scalar::Link => &self.names.link,
-            Scalar::Request => &self.names.request,
+            Scalar::Request | Scalar::Tasks => &self.names.request,
             Scalar::Response => &self.names.response,
             Scalar::Host => &self.names.host,
             Scalar::Private => &self.names.private,
@@ -273,6 +289,8 @@ impl Values for JobValues<'_> {
                 .chain(texts(&job.imports))
                 .chain(texts(&job.other_inputs))
                 .collect(),
+            // It stands for no job; a command that wraps the bridge is made elsewhere.
+            List::Bridge => Vec::new(),
             List::Outputs => {
                 [&*self.names.object].into_iter().chain(texts(&job.other_outputs)).collect()
             }

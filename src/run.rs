@@ -1,6 +1,7 @@
 //! The run of a link: the queues, the slots, and the loop that moves jobs from one to the other. The main
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
+mod batch;
 mod farm;
 mod fleet;
 mod give_up;
@@ -40,6 +41,12 @@ pub enum Message {
     Started(usize, Pid),
     /// An attempt is over.
     Ended(Box<Report>),
+    /// The call of a batch tool was started.
+    Called(Pid),
+    /// The log of such a call tells of a task's end.
+    TaskEnded(usize),
+    /// Such a call is over.
+    BatchEnded(Vec<Report>),
     /// A slot that was asked for.
     Slot(std::io::Result<Slot>),
     /// A signal that asks to stop.
@@ -107,6 +114,7 @@ pub struct Run<'a> {
     local_most: usize,
     faults_in_a_row: usize,
     fleet: Option<Fleet>,
+    calls: batch::Calls,
     probes: HashMap<HostId, Pid>,
     ask_fleet: Option<Instant>,
     failed_for: Option<Exit>,
@@ -154,6 +162,7 @@ impl<'a> Run<'a> {
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
             fleet: None,
+            calls: batch::Calls::default(),
             probes: HashMap::new(),
             ask_fleet: None,
             failed_for: None,
@@ -185,6 +194,7 @@ impl<'a> Run<'a> {
             self.show_progress();
         };
         self.tell_who_stayed();
+        self.tell_who_worked_here();
         self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {
             fleet.remember_speeds();
@@ -209,6 +219,9 @@ impl<'a> Run<'a> {
                 }
             }
             Message::Ended(report) => self.ended(*report),
+            Message::Called(pid) => self.called(pid),
+            Message::TaskEnded(_) => self.task_ended(),
+            Message::BatchEnded(reports) => self.batch_ended(reports),
             Message::Slot(slot) => {
                 self.slot_asked = false;
                 self.idle.push(slot.unwrap_or_else(|error| {
@@ -236,6 +249,7 @@ impl<'a> Run<'a> {
             .chain(looks)
             .chain(probes)
             .chain(self.ask_fleet)
+            .chain(self.calls.next())
             .min();
         let due = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
         due.min(self.reporter.next_update()).max(Duration::from_millis(1))
@@ -290,10 +304,11 @@ impl<'a> Run<'a> {
 
     fn decide(&mut self, report: Report) {
         let Which { job, place, .. } = report.which;
+        let batch = place == Place::Farm && self.setup.plan.is_batch();
         if report.outcome == Outcome::NotStarted && self.make_do(&report) {
             return;
         }
-        if place == Place::Farm {
+        if place == Place::Farm && !batch {
             self.weigh_farm(&report);
         }
         let retries = match self.farm_works {
@@ -315,7 +330,11 @@ impl<'a> Run<'a> {
                 let pause = pause(self.jobs.retries(job), &self.setup.link, job);
                 self.reporter.detail(&format!("{module}: {}; trying again", report.reason));
                 self.jobs.retry(job);
-                self.paused.push((Instant::now() + pause, job));
+                match batch {
+                    // The next call is made when this one is over, for all that are left.
+                    true => self.farm.push_first(job),
+                    false => self.paused.push((Instant::now() + pause, job)),
+                }
             }
             Next::Resend => self.farm.push_first(job),
             Next::GoHome => {
@@ -354,6 +373,7 @@ impl<'a> Run<'a> {
 
     fn enforce_deadlines(&mut self) {
         let now = Instant::now();
+        self.enforce_call_deadline(now);
         for running in self.running.values_mut() {
             let Some(pid) = running.pid else { continue };
             if running.deadline.is_some_and(|deadline| deadline <= now) {
@@ -367,11 +387,14 @@ impl<'a> Run<'a> {
 
     fn show_progress(&mut self) {
         let (running, setup) = (&self.running, &self.setup);
-        let (done, total) = (self.jobs.done(), setup.plan.file.jobs.len());
-        let (farm, local) = (self.rows.used(Place::Farm), self.rows.used(Place::Local));
+        // What has ended within a call is not judged before its end.
+        let ended = self.calls.ended.min(self.rows.used(Place::Farm));
+        let (done, total) = (self.jobs.done() + ended, setup.plan.file.jobs.len());
+        let (farm, local) = (self.rows.used(Place::Farm) - ended, self.rows.used(Place::Local));
         let elapsed = self.started.elapsed();
         self.reporter.update(|| {
-            let oldest = running.values().min_by_key(|running| running.began);
+            let alone = |r: &&Running| r.which.place == Place::Local || !setup.plan.is_batch();
+            let oldest = running.values().filter(alone).min_by_key(|running| running.began);
             let longest = oldest.map(|oldest| {
                 (&*setup.plan.file.jobs[oldest.which.job].primary, oldest.began.elapsed())
             });

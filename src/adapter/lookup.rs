@@ -15,7 +15,9 @@ use super::{Manifest, Source};
 /// The built-in manifests by name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("distcc", include_str!("../../adapters/distcc.json")),
+    ("ib_console", include_str!("../../adapters/ib_console.json")),
     ("local", include_str!("../../adapters/local.json")),
+    ("xgconsole", include_str!("../../adapters/xgconsole.json")),
 ];
 
 /// The most bytes that a manifest's file may have.

@@ -33,6 +33,8 @@ words! {
         Private = "private",
         /// Seconds that an attempt may take.
         Seconds = "seconds",
+        /// The task file of a batch.
+        Tasks = "tasks",
     }
 }
 
@@ -49,6 +51,8 @@ words! {
         Inputs = "inputs",
         /// All outputs.
         Outputs = "outputs",
+        /// The bridge's own program and arguments.
+        Bridge = "bridge",
     }
 }
 
@@ -272,8 +276,8 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
-                     {outputs...}";
+                     {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {outputs...}, {bridge...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");
             assert_eq!(expand(&format!("{{{name}}}")).unwrap_err(), [expected]);

@@ -20,6 +20,9 @@ pub const TERM_IS_TOLD: bool = true;
 /// Farms are used whose clients take bundles or are kept from compiling here, and workers can be run.
 pub const FARMS: bool = true;
 
+/// Shells here split command lines by the rules of Windows.
+pub const WINDOWS_LINES: bool = false;
+
 /// What a compiler printed, as standard error takes it.
 pub fn printable(text: &[u8]) -> Cow<'_, [u8]> {
     text.into()
@@ -32,7 +35,7 @@ pub fn user_and_host() -> (String, String) {
     (format!("uid {uid}"), host.nodename().to_string_lossy().into_owned())
 }
 
-/// The folder of Incredibuild's programs; it is on `PATH` here.
-pub fn find_incredibuild() -> Option<PathBuf> {
+/// A program of Incredibuild that is not on `PATH`; here they all are.
+pub fn find_incredibuild(_: &str) -> Option<PathBuf> {
     None
 }

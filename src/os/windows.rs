@@ -24,6 +24,8 @@ pub const CACHE: (&str, &str) = ("LOCALAPPDATA", r"AppData\Local");
 pub const TERM_IS_TOLD: bool = false;
 /// Farms are used whose clients take bundles or are kept from compiling here, and workers can be run.
 pub const FARMS: bool = false;
+/// Shells here split command lines by the rules of Windows.
+pub const WINDOWS_LINES: bool = true;
 
 /// A text as the system takes it.
 fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {

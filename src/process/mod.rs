@@ -8,7 +8,7 @@ pub mod slots;
 pub mod watch;
 
 use std::collections::HashMap;
-use std::io::{self, PipeWriter, Write};
+use std::io::{self, PipeWriter};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,8 @@ struct State {
 
 /// Tells a running program's group to the thread that may have to end it.
 pub type OnStart<'a> = &'a dyn Fn(Pid);
+/// Hears what a program prints.
+pub type Hear<'a> = &'a mut dyn FnMut(&[u8]);
 
 impl Groups {
     /// No groups yet; `guard` ends them if this process is killed.
@@ -75,15 +77,34 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
+        self.run_heard(command, on_start, &mut |_| ())
+    }
+
+    /// The same; `hear` gets what the program prints as it comes.
+    ///
+    /// # Errors
+    /// As for [`Groups::run`].
+    pub fn run_heard(
+        &self,
+        command: &Command,
+        on_start: OnStart<'_>,
+        hear: Hear<'_>,
+    ) -> io::Result<Ended> {
         let (reader, writer) = io::pipe()?;
-        let mut reading = Reading::new(reader, Output::new(OUTPUT_LIMIT))?;
+        let mut reading = Reading::new(reader)?;
+        let mut output = Output::new(OUTPUT_LIMIT);
+        let mut take = |printed: &[u8]| {
+            hear(printed);
+            output.push(printed);
+        };
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let read = reading.until_end(&child);
+        let read = reading.until_end(&child, &mut take);
         self.forget(pid);
         let status = child.wait()?;
         read?;
-        Ok(Ended { status, output: reading.finish().finish() })
+        reading.finish(&mut take);
+        Ok(Ended { status, output: output.finish() })
     }
 
     fn spawn(&self, command: &Command, output: PipeWriter) -> io::Result<(Child, Pid)> {
@@ -184,7 +205,7 @@ impl Output {
         Output { limit, head: Vec::new(), tail: std::collections::VecDeque::new(), left_out: 0 }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         let room = (self.limit / 2).saturating_sub(self.head.len()).min(bytes.len());
         let (head, tail) = bytes.split_at(room);
         self.head.extend_from_slice(head);
@@ -201,17 +222,6 @@ impl Output {
         }
         self.head.extend(self.tail);
         self.head
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.push(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

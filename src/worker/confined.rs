@@ -85,18 +85,18 @@ impl Groups {
     fn start_and_wait(&self, confined: &Confined) -> io::Result<Ended> {
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
-        let printed = || Output::new(confined.printed);
-        let mut pipes = [Pipe::new(stdout, printed())?, Pipe::new(stderr, printed())?];
+        let mut pipes = [Pipe::new(stdout)?, Pipe::new(stderr)?];
+        let mut printed = [(); 2].map(|()| Output::new(confined.printed));
         let mut command = prepare(confined)?;
         command.stdout(stdout_end).stderr(stderr_end);
         let (mut child, pid) = self.start(|| Group::spawn(&mut command))?;
         // The ends that the program writes to must not stay open here.
         drop(command);
-        let waited = wait(&mut pipes, pid, confined.time);
+        let waited = wait(&mut pipes, &mut printed, pid, confined.time);
         self.forget(pid);
         let status = child.wait()?;
         let timed_out = waited?;
-        let [stdout, stderr] = pipes.map(|pipe| pipe.output.finish());
+        let [stdout, stderr] = printed.map(Output::finish);
         Ok(Ended { status, timed_out, stdout, stderr, peak_kb: peak_of_children_kb() })
     }
 }
@@ -146,7 +146,12 @@ fn lowered(resource: Resource, limit: Option<u64>) -> Rlimit {
 }
 
 /// Reads until the program has ended, and kills its group when its time is over. Tells whether it was.
-fn wait(pipes: &mut [Pipe<Output>; 2], pid: Pid, time: Duration) -> io::Result<bool> {
+fn wait(
+    pipes: &mut [Pipe; 2],
+    printed: &mut [Output; 2],
+    pid: Pid,
+    time: Duration,
+) -> io::Result<bool> {
     let exit = pidfd_open(pid, PidfdFlags::empty()).ok();
     let deadline = Instant::now() + time;
     let mut timed_out = false;
@@ -163,8 +168,8 @@ fn wait(pipes: &mut [Pipe<Output>; 2], pid: Pid, time: Duration) -> io::Result<b
             Err(error) => return Err(error.into()),
         }
         let ended = has_ended(pid);
-        for pipe in pipes.iter_mut() {
-            pipe.drain()?;
+        for (pipe, output) in pipes.iter_mut().zip(printed.iter_mut()) {
+            pipe.drain(&mut |bytes| output.push(bytes))?;
         }
         if ended {
             return Ok(timed_out);

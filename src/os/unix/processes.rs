@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -90,18 +90,19 @@ pub fn killed_by(status: ExitStatus) -> Option<String> {
     Some(name.map_or_else(|| format!("signal {signal}"), str::to_owned))
 }
 
-/// What a program prints, on its way into `output`.
-pub struct Reading<W> {
-    pipe: Pipe<W>,
-}
+/// Gets what a program printed.
+pub type Take<'a> = &'a mut dyn FnMut(&[u8]);
 
-impl<W: Write + Send + 'static> Reading<W> {
+/// What a program prints, as it comes.
+pub struct Reading(Pipe);
+
+impl Reading {
     /// From the reading end of its pipe.
     ///
     /// # Errors
     /// The pipe cannot be used.
-    pub fn new(reader: PipeReader, output: W) -> io::Result<Self> {
-        Ok(Reading { pipe: Pipe::new(reader, output)? })
+    pub fn new(reader: PipeReader) -> io::Result<Self> {
+        Pipe::new(reader).map(Reading)
     }
 
     /// Reads until the program itself has ended, though not reaped: a grandchild that keeps the pipe does
@@ -109,13 +110,13 @@ impl<W: Write + Send + 'static> Reading<W> {
     ///
     /// # Errors
     /// The pipe cannot be read any more.
-    pub fn until_end(&mut self, child: &Child) -> io::Result<()> {
-        let pid = Pid::from_child(child);
+    pub fn until_end(&mut self, child: &Child, take: Take<'_>) -> io::Result<()> {
+        let (pid, pipe) = (Pid::from_child(child), &mut self.0);
         let exit = pidfd_open(pid, PidfdFlags::empty()).ok();
         loop {
             let mut watched = Vec::with_capacity(2);
-            if self.pipe.open {
-                watched.push(PollFd::new(&self.pipe.file, PollFlags::IN));
+            if pipe.open {
+                watched.push(PollFd::new(&pipe.file, PollFlags::IN));
             }
             if let Some(exit) = &exit {
                 watched.push(PollFd::new(exit, PollFlags::IN));
@@ -125,17 +126,15 @@ impl<W: Write + Send + 'static> Reading<W> {
                 Err(error) => return Err(error.into()),
             }
             let ended = has_ended(pid);
-            self.pipe.drain()?;
+            pipe.drain(take)?;
             if ended {
                 return Ok(());
             }
         }
     }
 
-    /// All that was read. To be called after its group was ended.
-    pub fn finish(self) -> W {
-        self.pipe.output
-    }
+    /// What is still on its way once the program's group was ended; here nothing is.
+    pub fn finish(self, _: Take<'_>) {}
 }
 
 /// The process has ended, though not reaped.
@@ -146,21 +145,20 @@ pub(crate) fn has_ended(pid: Pid) -> bool {
 }
 
 /// The reading end of a pipe that is read only as far as there is something.
-pub(crate) struct Pipe<W> {
+pub(crate) struct Pipe {
     pub(crate) file: File,
     pub(crate) open: bool,
-    pub(crate) output: W,
 }
 
-impl<W: Write> Pipe<W> {
-    pub(crate) fn new(end: impl Into<OwnedFd>, output: W) -> io::Result<Self> {
-        let end = end.into();
+impl Pipe {
+    pub(crate) fn new(reader: PipeReader) -> io::Result<Self> {
+        let end = OwnedFd::from(reader);
         rustix::fs::fcntl_setfl(&end, rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Pipe { file: end.into(), open: true, output })
+        Ok(Pipe { file: end.into(), open: true })
     }
 
     /// Takes all that is there now; no more than a pipe can hold, lest a flood keep us from the clock.
-    pub(crate) fn drain(&mut self) -> io::Result<()> {
+    pub(crate) fn drain(&mut self, take: Take<'_>) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         for _ in 0..PIPE_READS {
             if !self.open {
@@ -168,7 +166,7 @@ impl<W: Write> Pipe<W> {
             }
             match self.file.read(&mut buffer) {
                 Ok(0) => self.open = false,
-                Ok(n) => self.output.write_all(&buffer[..n])?,
+                Ok(n) => take(&buffer[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -36,14 +36,17 @@ pub fn user_and_host() -> (String, String) {
     ("a user of Windows".into(), host)
 }
 
-/// The folder of Incredibuild's programs, as its installer notes it in the registry: a 32-bit program, it did so
-/// in that view for long.
-pub fn find_incredibuild() -> Option<PathBuf> {
+/// A program of Incredibuild that is not on `PATH`, in the folder that its installer notes in the registry: a
+/// 32-bit program, it did so in that view for long.
+pub fn find_incredibuild(name: &str) -> Option<PathBuf> {
+    if !["xgConsole", "IBConsole"].iter().any(|known| name.eq_ignore_ascii_case(known)) {
+        return None;
+    }
     [RRF_SUBKEY_WOW6464KEY, RRF_SUBKEY_WOW6432KEY]
         .into_iter()
         .find_map(|view| machine_text(r"SOFTWARE\Xoreax\IncrediBuild\Builder", "Folder", view))
-        .map(PathBuf::from)
-        .filter(|folder| folder.is_dir())
+        .map(|folder| PathBuf::from(folder).join(name).with_extension("exe"))
+        .filter(|program| program.is_file())
 }
 
 /// A text of the registry's part for the whole machine.

@@ -3,16 +3,15 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, PipeReader, Read};
 use std::mem::zeroed;
-use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
+use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use std::os::windows::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr::{from_ref, null};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::JobObjects::{
@@ -33,6 +32,10 @@ const ENDED: u32 = 1;
 const EXCEPTION: u32 = 0xc000_0000;
 /// How long what a program printed may be on its way once nothing runs that could print more.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Pieces of output that may wait to be taken.
+const EVENTS: usize = 8;
+/// The stack of a thread that waits.
+const STACK: usize = 128 << 10;
 
 #[link(name = "ntdll")]
 unsafe extern "system" {
@@ -165,51 +168,72 @@ pub fn killed_by(status: ExitStatus) -> Option<String> {
     (code >= EXCEPTION).then(|| format!("exception {code:#x}"))
 }
 
-/// What a program prints, on its way into `output`. A thread reads it: here nothing waits for a pipe and for a
-/// process at once.
-pub struct Reading<W> {
-    output: Arc<Mutex<Option<W>>>,
-    all: Receiver<()>,
+/// Gets what a program printed.
+pub type Take<'a> = &'a mut dyn FnMut(&[u8]);
+
+/// What a program prints, as it comes. Two threads tell: here nothing waits for a pipe and for a process at once.
+pub struct Reading {
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
 }
 
-impl<W: Write + Send + 'static> Reading<W> {
+enum Event {
+    Printed(Vec<u8>),
+    AllPrinted,
+    Ended,
+}
+
+impl Reading {
     /// From the reading end of its pipe.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn new(mut reader: PipeReader, output: W) -> io::Result<Self> {
-        let output = Arc::new(Mutex::new(Some(output)));
-        let (to_us, all) = channel();
-        let shared = output.clone();
+    pub fn new(mut reader: PipeReader) -> io::Result<Self> {
+        let (sender, events) = sync_channel(EVENTS);
+        let tell = sender.clone();
         let read = move || {
             let mut buffer = [0; 16 << 10];
             while let Ok(length @ 1..) = reader.read(&mut buffer) {
-                // Nobody wants it any more, once it was taken.
-                let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(output) = output.as_mut() else { break };
-                let _ = output.write_all(&buffer[..length]);
+                // Nobody listens any more once the program and its group have ended.
+                if tell.send(Event::Printed(buffer[..length].to_vec())).is_err() {
+                    return;
+                }
             }
-            let _ = to_us.send(());
+            let _ = tell.send(Event::AllPrinted);
         };
-        thread::Builder::new().name("output".into()).stack_size(128 << 10).spawn(read)?;
-        Ok(Reading { output, all })
+        thread::Builder::new().name("output".into()).stack_size(STACK).spawn(read)?;
+        Ok(Reading { events, sender })
     }
 
-    /// Waits until the program itself has ended: a grandchild that keeps the pipe does not hold us.
+    /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
     ///
     /// # Errors
-    /// None here.
-    pub fn until_end(&mut self, child: &Child) -> io::Result<()> {
-        ended_within(child.as_raw_handle(), INFINITE);
+    /// No thread can be started.
+    pub fn until_end(&mut self, child: &Child, take: Take<'_>) -> io::Result<()> {
+        let (process, tell) = (child.as_handle().try_clone_to_owned()?, self.sender.clone());
+        let wait = move || {
+            ended_within(process.as_raw_handle(), INFINITE);
+            let _ = tell.send(Event::Ended);
+        };
+        thread::Builder::new().name("end".into()).stack_size(STACK).spawn(wait)?;
+        for event in &self.events {
+            match event {
+                Event::Printed(text) => take(&text),
+                Event::AllPrinted => {}
+                Event::Ended => break,
+            }
+        }
         Ok(())
     }
 
-    /// All that was read. To be called after its group was ended.
-    pub fn finish(self) -> W {
-        // What left the job may keep the pipe.
-        let _ = self.all.recv_timeout(LAST_WORDS);
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.take().expect("it is taken once")
+    /// What is still on its way once the program's group was ended. What left that may keep the pipe open.
+    pub fn finish(self, take: Take<'_>) {
+        drop(self.sender);
+        let until = Instant::now() + LAST_WORDS;
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(Event::Printed(text)) = self.events.recv_timeout(left()) {
+            take(&text);
+        }
     }
 }
 
