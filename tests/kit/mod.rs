@@ -18,6 +18,7 @@ mod processes;
 mod programs;
 mod run;
 mod same;
+mod wine;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Family, Modules, lua};
 pub(crate) use run::{Output, Run, Running};
 pub(crate) use same::{assert_bridged, assert_identical, assert_own_commands};
+pub(crate) use wine::{Wine, built, on_windows};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
