@@ -114,6 +114,33 @@ fn a_module_uses_only_those_above_it() {
     assert!(wrong.is_empty(), "not above them in src/lib.rs: {wrong:#?}");
 }
 
+/// Conditions on the system all over the code can neither be read nor tested.
+#[test]
+fn what_differs_between_systems_is_in_one_place() {
+    let conditions = [
+        "cfg(unix",
+        "cfg(windows",
+        "cfg(not(unix",
+        "cfg(not(windows",
+        "target_os",
+        "target_family",
+    ];
+    let crates =
+        ["std::os::", "rustix::", "libc::", "signal_hook::", "windows_sys::", "landlock::"];
+    let mut wrong = Vec::new();
+    for file in rust_files("src") {
+        let source = without_tests(&file);
+        let conditional = conditions.iter().find(|word| source.contains(*word));
+        let of_a_system = crates.iter().find(|word| source.contains(*word));
+        let may = ["src/os/", "src/lib.rs", "src/main.rs"].iter().any(|at| file.starts_with(at));
+        let worker = file.starts_with("src/worker/");
+        if conditional.is_some() && !may || of_a_system.is_some() && !may && !worker {
+            wrong.push(format!("{file}: {conditional:?} {of_a_system:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "belongs into src/os/: {wrong:#?}");
+}
+
 #[test]
 fn each_file_begins_with_what_it_is_for() {
     let mut files = rust_files("src");

@@ -225,6 +225,37 @@ fn paths_may_be_longer_than_260_characters() {
     link.made_all();
 }
 
+#[test]
+fn a_folder_may_be_spelled_in_many_ways() {
+    let Some(wine) = Wine::get() else { return };
+    let link = Link::at(wine, "Some Place", 4, |_| Vec::new());
+    let place = on_windows(&link.folder.path("Some Place"));
+    let mut file: Value = serde_json::from_str(&link.folder.text("link/jobs.json")).unwrap();
+    let plain = format!("{place}\\out\\");
+    let spelled = [
+        format!("{place}\\OUT\\"),
+        format!("\\\\?\\{plain}"),
+        plain.replace('\\', "/").replace("Z:", "z:"),
+        ".\\out\\..\\Out\\".to_owned(),
+    ];
+    for (job, spelled) in file["jobs"].as_array_mut().unwrap().iter_mut().zip(spelled) {
+        let other = |word: &str| Value::from(word.replace(&plain, &spelled));
+        for part in ["args", "outputs"] {
+            let words = job[part].as_array_mut().unwrap();
+            words.iter_mut().for_each(|word| *word = other(word.as_str().unwrap()));
+        }
+        let index = job["args"][1].as_str().unwrap().split_once('=').unwrap().1.to_owned();
+        job["inputs"][1] = Value::from(index);
+    }
+    link.folder.write("link/jobs.json", file.to_string());
+    link.go(&["--adapter=local"]).ok();
+    link.made_all();
+    // An old output that is an input, too.
+    file["jobs"][3]["outputs"][0] = json!("O\\M0.OBJ");
+    link.folder.write("link/jobs.json", file.to_string());
+    link.go(&[]).code(3).stderr_has("the output O\\M0.OBJ is the input");
+}
+
 /// A link in whose middle something is ended: one object is there, and two compilers run.
 fn in_the_middle(wine: Arc<Wine>) -> Link {
     Link::new(wine, 3, |n| if n == 0 { Vec::new() } else { vec!["--fault=hang".into()] })
