@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place};
+use crate::adapter::{self, HostList, Place, Tool};
 use crate::attempt::Setup;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
@@ -367,11 +367,20 @@ fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {
     }
 }
 
+/// The program of a tool: the first of its names that is there.
+///
+/// # Errors
+/// None of them is.
+pub fn program_of(tool: &Tool) -> anyhow::Result<PathBuf> {
+    let names = || tool.candidates().map(|name| name.to_string_lossy());
+    let found = names().find_map(|name| cli::find_program(&name).ok());
+    found.map_or_else(|| cli::find_program(&names().collect::<Vec<_>>().join(" or ")), Ok)
+}
+
 /// The adapter's tool; a farm whose tool is missing is a farm that is down.
 fn find_tool(plan: &Plan) -> Result<Result<String, String>, Failure> {
     let Some(tool) = &plan.adapter.tool else { return Ok(Ok(String::new())) };
-    let name = tool.as_path().to_string_lossy();
-    let found = cli::find_program(&name).and_then(|path| {
+    let found = program_of(tool).and_then(|path| {
         path.into_os_string().into_string().map_err(|path| anyhow!("{path:?} is not UTF-8"))
     });
     match found {
