@@ -11,6 +11,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::exit::{Exit, Failure};
 
+/// Names the file in which a bridge that runs under a wrapping tool tells the outer one how it ended.
+pub const WRAPPED: &str = "_DTLTO_BRIDGE_WRAPPED";
 const PREFIX: &str = "DTLTO_BRIDGE_";
 /// Variables with that prefix which are no options.
 const OTHER_VARIABLES: [&str; 1] = ["DTLTO_BRIDGE_OVERRIDE"];
@@ -233,6 +235,8 @@ pub struct Environment {
     pub shown: BTreeMap<String, Option<String>>,
     /// Variables that look like options but are none.
     pub unknown: Vec<String>,
+    /// The file of [`WRAPPED`], if we run under a wrapping tool.
+    pub wrapped: Option<PathBuf>,
     /// `PATH`.
     pub path: Option<String>,
     /// What the user is called.
@@ -299,6 +303,7 @@ impl Environment {
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").is_none_or(|term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
+            wrapped: variable(WRAPPED).map(PathBuf::from),
             path: text("PATH"),
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),

@@ -1,5 +1,5 @@
-//! What a test wants to go wrong: `FAKE_IB_FAULTS="lost:2 empty:*@1"`. A fault may name a task by its number in the file,
-//! or `*` for all, and a call, without which it holds for all calls. Nothing here is Incredibuild's.
+//! What a test wants to go wrong: `FAKE_IB_FAULTS="lost:task2 empty:*@1"`. A fault may name a task, or `*` for
+//! all, and a call, without which it holds for all calls. Nothing here is Incredibuild's.
 
 /// The faults of one call.
 #[derive(Debug)]
@@ -33,10 +33,9 @@ impl Faults {
         self.active.iter().any(|(fault, task)| fault == kind && task.is_none())
     }
 
-    /// Whether a fault of the task with this number is wanted.
-    pub(crate) fn task(&self, kind: &str, number: usize) -> bool {
-        let number = number.to_string();
-        let is = |task: &str| task == "*" || task == number;
+    /// Whether a fault of the task with this name is wanted.
+    pub(crate) fn task(&self, kind: &str, name: &str) -> bool {
+        let is = |task: &str| task == "*" || task == name;
         self.active.iter().any(|(fault, task)| fault == kind && task.as_deref().is_some_and(is))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(
     place: &Place,
 ) -> (bool, Vec<u8>) {
     let begun = Instant::now();
-    let faults = |kind| call.faults.task(kind, number);
+    let faults = |kind| call.faults.task(kind, &task.name);
     if faults("lost") {
         return (false, Vec::new());
     }
@@ -55,9 +55,11 @@ pub(crate) fn run(
     let args = line::split(&expand(&params).unwrap_or_else(|error| panic!("{error}")));
     let before = stamps(&args, Path::new(&task.folder));
     if place.remote && (faults("agent-lost") || faults("agents-lost") || faults("hangs")) {
-        let limit = tool.time_limit.map(Duration::from_secs);
-        let patience = if faults("hangs") { limit } else { Some(Duration::from_millis(20)) };
-        let _ = start(call, number, task, tool, &args, patience);
+        // What it writes is on its own disk, and never comes here.
+        start(call, number, task, tool, &args);
+        if let (Some(limit), true) = (tool.time_limit, faults("hangs")) {
+            std::thread::sleep(Duration::from_secs(limit));
+        }
         written(&before).iter().for_each(|path| drop(fs::remove_file(path)));
         agent = &place.next_agent;
         if faults("agents-lost") {
@@ -68,10 +70,10 @@ pub(crate) fn run(
     while faults("stuck") && !call.stopped.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (code, printed) = start(call, number, task, tool, &args, None);
+    let (code, printed) = start(call, number, task, tool, &args);
     // This machine may race the other one.
     if faults("twice") || tool.allow_restart_on_local {
-        start(call, number, task, tool, &args, None);
+        start(call, number, task, tool, &args);
     }
     let mut block = header(call, task, tool, agent, begun);
     if call.show_command {
@@ -79,7 +81,7 @@ pub(crate) fn run(
     }
     block.extend_from_slice(&printed);
     if place.remote {
-        bring_back(call, number, tool, &before, &mut block);
+        bring_back(call, (task, tool), &before, &mut block);
     }
     let good = code == 0 || tool.success.iter().any(|(a, b)| (*a..=*b).contains(&code));
     (good && !faults("code1"), block)
@@ -111,7 +113,6 @@ fn start(
     task: &Task,
     tool: &Tool,
     args: &[String],
-    patience: Option<Duration>,
 ) -> (i32, Vec<u8>) {
     let printed = call.folder.join(format!("printed-{number}"));
     let out = File::create(&printed).unwrap();
@@ -119,7 +120,6 @@ fn start(
     command.args(args).current_dir(&task.folder).stdin(Stdio::null());
     command.stdout(out.try_clone().unwrap()).stderr(out);
     command.envs(call.variables.iter().map(|(n, v)| (n, v))).env("xgJobID", call.id);
-    let begun = Instant::now();
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return (-1, format!("{}: {error}\n", tool.path).into_bytes()),
@@ -128,18 +128,13 @@ fn start(
         if let Some(status) = child.try_wait().unwrap() {
             break status.code().unwrap_or(-1);
         }
-        let over = patience.is_some_and(|patience| begun.elapsed() > patience);
-        if over || call.stopped.load(Ordering::Relaxed) {
+        if call.stopped.load(Ordering::Relaxed) {
             let _ = child.kill();
             let _ = child.wait();
             break -1;
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    // A machine that hangs does so although the compiler is done.
-    if let Some(left) = patience.and_then(|patience| patience.checked_sub(begun.elapsed())) {
-        std::thread::sleep(left);
-    }
     let text = fs::read(&printed).unwrap_or_default();
     let _ = fs::remove_file(printed);
     (code, text)
@@ -192,19 +187,20 @@ fn written(before: &Stamps) -> Vec<PathBuf> {
         let of_stem = beside.into_iter().map(|entry| entry.path());
         found.extend(of_stem.filter(|other| {
             let name = other.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            beside_is_new(other, before) && same(&name) && *other != path
+            !before.contains_key(other) && same(&name)
         }));
     }
     found
 }
 
-fn beside_is_new(path: &Path, before: &Stamps) -> bool {
-    !before.contains_key(path)
-}
-
 /// Only what the masks cover comes back from another machine.
-fn bring_back(call: &Call<'_>, number: usize, tool: &Tool, before: &Stamps, block: &mut Vec<u8>) {
-    let faults = |kind| call.faults.task(kind, number);
+fn bring_back(
+    call: &Call<'_>,
+    (task, tool): (&Task, &Tool),
+    before: &Stamps,
+    block: &mut Vec<u8>,
+) {
+    let faults = |kind| call.faults.task(kind, &task.name);
     for path in written(before) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let covered = tool.masks.iter().any(|mask| mask == "*.*" || matches(mask, &name));
