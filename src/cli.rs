@@ -12,6 +12,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::exit::{Exit, Failure};
 use crate::os;
 
+/// Names the file in which a bridge that runs under a wrapping tool tells the outer one how it ended.
+pub const WRAPPED: &str = "_DTLTO_BRIDGE_WRAPPED";
 const PREFIX: &str = "DTLTO_BRIDGE_";
 /// Variables with that prefix which are no options.
 const OTHER_VARIABLES: [&str; 1] = ["DTLTO_BRIDGE_OVERRIDE"];
@@ -235,6 +237,8 @@ pub struct Environment {
     pub shown: BTreeMap<String, Option<String>>,
     /// Variables that look like options but are none.
     pub unknown: Vec<String>,
+    /// The file of [`WRAPPED`], if we run under a wrapping tool.
+    pub wrapped: Option<PathBuf>,
     /// `PATH`.
     pub path: Option<String>,
     /// What the user is called.
@@ -301,6 +305,7 @@ impl Environment {
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").map_or(os::TERM_IS_TOLD, |term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
+            wrapped: variable(WRAPPED).map(PathBuf::from),
             path: text("PATH"),
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder(os::CACHE).map(|cache| cache.join("dtlto-bridge")),

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::adapter::{self, Entry, Manifest, Probe};
 use crate::cli::{self, Environment};
 use crate::exit::{Exit, Failure};
-use crate::link::{Ending, cores};
+use crate::link::{Ending, cores, program_of};
 use crate::overrides;
 use crate::process::{Command, Groups};
 use crate::quote;
@@ -86,7 +86,7 @@ pub fn doctor(
     notices.iter().for_each(|notice| line(false, notice));
     let mut tool = String::new();
     if let Some(wanted) = &manifest.tool {
-        match cli::find_program(&wanted.as_path().to_string_lossy()) {
+        match program_of(wanted) {
             Ok(found) => {
                 tool = found.display().to_string();
                 line(true, &format!("tool: {tool}"));

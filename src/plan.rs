@@ -129,6 +129,15 @@ impl Plan {
         Plan { file, adapter, local, limits, naming, travel }
     }
 
+    /// Jobs are processes of ours from now on, so many at once; what watches us may take them elsewhere.
+    pub fn start_here(&mut self, at_once: usize) {
+        let Manifest { command, env, .. } = self.local.clone();
+        let adapter = &mut self.adapter;
+        (adapter.place, adapter.hand_over, adapter.tool) = (Place::Local, HandOver::Each, None);
+        (adapter.command, adapter.env) = (command, env);
+        self.limits.local_jobs = at_once;
+    }
+
     /// Where jobs go first.
     pub fn place(&self) -> Place {
         self.adapter.place

@@ -361,9 +361,9 @@ impl<'a> Run<'a> {
             }
             _ => report.reason.clone(),
         };
-        self.reporter.error(&format!("{module} (jobs[{job}]): {why}"));
-        self.reporter.words(&report.printed);
-        self.reporter.command(&self.setup.plan.shown_command(job, report.which.place));
+        let command = self.setup.plan.shown_command(job, report.which.place);
+        let text = format!("{module} (jobs[{job}]): {why}");
+        self.reporter.failed_job(&text, &report.printed, &command);
         self.jobs.fail(job);
         // A farm's fault tells more to the caller than a compiler's.
         if self.failed_for != Some(Exit::Farm) {

@@ -144,10 +144,13 @@ fn failed(setup: &Setup, status: ExitStatus, log: &Log) -> Option<Verdict> {
         Meaning::NoHosts => Outcome::FarmDown,
     };
     let say = say.map_or(String::new(), |say| format!(" ({say})"));
+    let reason = format!("{name} {how}{say}");
     let own = String::from_utf8_lossy(&log.own_words);
     let last = own.lines().rfind(|line| !line.trim().is_empty());
-    let last = last.map_or(String::new(), |line| format!(": {}", line.trim()));
-    Some((outcome, format!("{name} {how}{say}{last}")))
+    Some(match last.filter(|_| means != Meaning::Busy) {
+        Some(line) => (outcome, format!("{reason}: {}", line.trim())),
+        None => (outcome, reason),
+    })
 }
 
 /// What became of one job.

@@ -77,7 +77,7 @@ impl Run<'_> {
     fn call(&mut self, jobs: Vec<Which>, now: Instant) {
         self.calls.made += 1;
         (self.calls.ended, self.calls.pid, self.calls.timed_out) = (0, None, false);
-        self.calls.deadline = Some(now + self.setup.plan.limits.farm_time);
+        self.calls.deadline = Some(now + self.call_limit());
         let (call, count) = (self.calls.made, jobs.len());
         let name = &self.setup.plan.adapter.name;
         self.reporter.detail(&format!("{name}: call {call}, for {count} jobs"));
@@ -119,15 +119,20 @@ impl Run<'_> {
         }
     }
 
+    fn call_limit(&self) -> Duration {
+        self.setup.plan.limits.farm_time.saturating_mul(2)
+    }
+
     pub(super) fn called(&mut self, pid: Pid) {
         self.calls.pid = Some(pid);
     }
 
-    /// The call goes on: it may take as long again until the next task ends.
+    /// The call goes on: it may take as long again until the next task ends. Twice what a task may take, since the
+    /// tool takes a task that exceeds its limit to another machine.
     pub(super) fn task_ended(&mut self) {
         self.calls.ended += 1;
         if !self.calls.timed_out {
-            self.calls.deadline = Some(Instant::now() + self.setup.plan.limits.farm_time);
+            self.calls.deadline = Some(Instant::now() + self.call_limit());
         }
     }
 
@@ -174,7 +179,7 @@ impl Run<'_> {
         }
         if let Some(reason) = down {
             self.farm_is_down(&reason);
-        } else if self.calls.in_vain >= CALLS_IN_VAIN {
+        } else if self.calls.in_vain >= CALLS_IN_VAIN && !self.farm.is_empty() {
             self.farm_is_down(&format!("{CALLS_IN_VAIN} calls brought nothing back"));
         }
     }

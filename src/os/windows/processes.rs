@@ -10,6 +10,7 @@ use std::os::windows::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr::{from_ref, null};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -140,10 +141,13 @@ fn new_job() -> io::Result<OwnedHandle> {
 
 /// What this process starts from now on ends with it, even in the moment between its start and its job.
 pub fn end_children_with_us() {
-    let Ok(job) = new_job() else { return };
-    // SAFETY: the handle is open. It must stay so: with it, we would end too.
-    unsafe { AssignProcessToJobObject(job.as_raw_handle(), GetCurrentProcess()) };
-    std::mem::forget(job);
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Ok(job) = new_job() else { return };
+        // SAFETY: the handle is open. It must stay so: with it, we would end too.
+        unsafe { AssignProcessToJobObject(job.as_raw_handle(), GetCurrentProcess()) };
+        std::mem::forget(job);
+    });
 }
 
 /// Keeps a helper away from the keys of the console, and from its end.

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::zeroed;
 use std::os::windows::io::{FromRawHandle, OwnedHandle};
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -37,15 +37,18 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const MOST_CALLERS: usize = 8;
 
 type Tell = Box<dyn Fn(i32) + Send>;
-static TELL: OnceLock<Mutex<Tell>> = OnceLock::new();
+static TELL: Mutex<Vec<Tell>> = Mutex::new(Vec::new());
 
 /// Calls `tell` with each event of the console that asks to stop.
 ///
 /// # Errors
 /// The handler cannot be set.
 pub fn signals(tell: impl Fn(i32) + Send + 'static) -> io::Result<()> {
-    if TELL.set(Mutex::new(Box::new(tell))).is_err() {
-        return Err(io::Error::other("the console is listened to already"));
+    let mut all = TELL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(Box::new(tell));
+    // One handler tells all.
+    if all.len() > 1 {
+        return Ok(());
     }
     // SAFETY: the handler lives for ever.
     unsafe { done(SetConsoleCtrlHandler(Some(handle), 1)) }
@@ -58,9 +61,9 @@ unsafe extern "system" fn handle(event: u32) -> i32 {
         CTRL_BREAK_EVENT => BREAK,
         _ => HANGUP,
     };
-    if let Some(tell) = TELL.get() {
-        tell.lock().unwrap_or_else(PoisonError::into_inner)(signal);
-    }
+    let all = TELL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().for_each(|tell| tell(signal));
+    drop(all);
     if signal == HANGUP {
         thread::sleep(FAREWELL);
     }
