@@ -8,123 +8,11 @@ mod kit;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use kit::{Folder, MARK, Marked, Modules, Output, Run, Wine, lld_link, on_windows, skip_without};
-use kit::{bridge_path, until};
+use kit::windows_link::{PLACE, SOON, WindowsLink, index, object};
+use kit::{Folder, Modules, Wine, bridge_path, lld_link, on_windows, skip_without, until};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
-
-/// What must be gone is gone by then; Wine is slower than Windows, and the machine may be busy.
-const SOON: Duration = Duration::from_secs(8);
-/// The link's folder: blanks, quotes, a percent sign and letters beyond ASCII.
-const PLACE: &str = "the 'link' 100% große Straße ляля";
-
-/// A link of `count` jobs as lld-link writes it on Windows: modules by relative names with backslashes, outputs
-/// and indexes by absolute ones.
-struct Link {
-    folder: Folder,
-    wine: Arc<Wine>,
-    count: usize,
-    marked: Marked,
-}
-
-impl Link {
-    /// `more(n)` are further arguments of job `n`.
-    fn new(wine: Arc<Wine>, count: usize, more: impl Fn(usize) -> Vec<String>) -> Self {
-        Link::at(wine, PLACE, count, more)
-    }
-
-    fn at(wine: Arc<Wine>, at: &str, count: usize, more: impl Fn(usize) -> Vec<String>) -> Self {
-        let folder = Folder::new();
-        folder.mkdir(format!("{at}/out"));
-        folder.mkdir("log");
-        std::os::unix::fs::symlink(folder.path(at), folder.path("link")).unwrap();
-        for n in 0..count {
-            folder.write(format!("link/o/m{n}.obj"), format!("module {n}"));
-            folder.write(index(n), format!("index {n}\no\\m0.obj\n"));
-        }
-        let place = on_windows(&folder.path(at));
-        let job = |n: usize| {
-            let (module, object) = (format!("o\\m{n}.obj"), format!("{place}\\{}", object(n)));
-            let index = format!("{object}.thinlto.bc");
-            let mut args = vec![module.clone(), format!("-fthinlto-index={index}")];
-            args.extend(["-o".into(), object.clone()]);
-            args.extend(more(n));
-            let mut inputs = vec![module, index];
-            inputs.extend((n > 0).then(|| "o\\m0.obj".into()));
-            json!({"args": args, "inputs": inputs, "outputs": [object]})
-        };
-        let jobs: Vec<_> = (0..count).map(job).collect();
-        let compiler = on_windows(&wine.compiler());
-        let args = [&*compiler, "-c", "--target=x86_64-pc-windows-msvc19.33.0", "-O2"];
-        let output = format!("{place}\\out\\app.exe");
-        let common = json!({"linker_output": output, "args": args, "inputs": []});
-        folder.write("link/jobs.json", json!({"common": common, "jobs": jobs}).to_string());
-        Link { folder, wine, count, marked: Marked::new() }
-    }
-
-    fn run(&self, options: &[&str]) -> Run {
-        self.in_place(self.wine.bridge()).args(options).arg("jobs.json")
-    }
-
-    fn in_place(&self, run: Run) -> Run {
-        run.cwd(self.folder.path("link"))
-            .env(MARK, &self.marked.mark)
-            .env("STAND_IN_LOG", on_windows(&self.folder.path("log")))
-            .env("DTLTO_BRIDGE_STATS", "stats.json")
-    }
-
-    #[track_caller]
-    fn go(&self, options: &[&str]) -> Output {
-        let output = self.run(options).go();
-        self.marked.gone_within(SOON);
-        output
-    }
-
-    fn stats(&self) -> Value {
-        serde_json::from_slice(&self.folder.read("link/stats.json")).unwrap()
-    }
-
-    /// The objects are there, and they are those of the jobs.
-    #[track_caller]
-    fn made_all(&self) {
-        for n in 0..self.count {
-            let read = |name: String| digest(&self.folder.read(format!("link/{name}")));
-            let index = format!("{}.thinlto.bc", object(n).replace('\\', "/"));
-            let digests =
-                [read(format!("o/m{n}.obj")), read(index), read("o/m0.obj".into())].concat();
-            let found = self.folder.read(format!("link/{}", object(n).replace('\\', "/")));
-            assert_eq!((&found[..2], &found[20..]), (&[0x64, 0x86][..], &digests[..]), "job {n}");
-        }
-        assert_eq!(self.left(), self.count, "{:#?}", self.folder.list("link/out"));
-    }
-
-    /// How many files lie beside the indexes.
-    fn left(&self) -> usize {
-        self.folder.list("link/out").iter().filter(|name| !name.ends_with(".bc")).count()
-    }
-
-    /// The arguments of all compilers that ran, in no order.
-    fn argvs(&self) -> Vec<String> {
-        let names = self.folder.list("log");
-        names.iter().map(|name| self.folder.text(format!("log/{name}"))).collect()
-    }
-}
-
-fn object(n: usize) -> String {
-    format!("out\\m{n}.{}.4536.native.o", n + 1)
-}
-
-fn index(n: usize) -> String {
-    format!("link/out/m{n}.{}.4536.native.o.thinlto.bc", n + 1)
-}
-
-/// FNV-1a, as the stand-in has it.
-fn digest(bytes: &[u8]) -> [u8; 8] {
-    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()
-}
 
 /// The second job alone is to go wrong.
 fn fault(name: &str) -> impl Fn(usize) -> Vec<String> {
@@ -145,7 +33,7 @@ fn a_job_file_of_lld_link_is_run_and_arguments_arrive_exactly() {
         "-Dä ö\tü€😀",
         "-D'$x'",
     ];
-    let link = Link::new(wine, 5, |_| odd.map(str::to_owned).to_vec());
+    let link = WindowsLink::new(wine, 5, |_| odd.map(str::to_owned).to_vec());
     let output = link.go(&["-v", "--trace=trace.json"]).ok();
     link.made_all();
     let argvs = link.argvs();
@@ -166,7 +54,7 @@ fn a_job_file_of_lld_link_is_run_and_arguments_arrive_exactly() {
 #[test]
 fn a_plan_is_printed_and_writes_nothing() {
     let Some(wine) = Wine::get() else { return };
-    let link = Link::new(wine, 2, |_| Vec::new());
+    let link = WindowsLink::new(wine, 2, |_| Vec::new());
     link.go(&["--dry-run"]).ok().stderr_has("m1.obj");
     assert_eq!(link.left(), 0);
 }
@@ -181,7 +69,7 @@ fn faults_of_a_compiler_fail_the_link_and_leave_nothing() {
         ("empty", "is empty"),
     ];
     for (name, said) in cases {
-        let link = Link::new(wine.clone(), 2, fault(name));
+        let link = WindowsLink::new(wine.clone(), 2, fault(name));
         let output = link.go(&[]).code(1).stderr_has(said).stderr_has("to repeat it: Z:\\");
         assert!(output.stderr.contains("o\\m1.obj (jobs[1])"), "{output}");
         assert!(!link.folder.path(format!("link/{}", object(1).replace('\\', "/"))).exists());
@@ -192,7 +80,7 @@ fn faults_of_a_compiler_fail_the_link_and_leave_nothing() {
 #[test]
 fn a_compiler_that_takes_too_long_ends_with_all_that_it_started() {
     let Some(wine) = Wine::get() else { return };
-    let link = Link::new(wine, 2, fault("hang"));
+    let link = WindowsLink::new(wine, 2, fault("hang"));
     link.go(&["--timeout=2"]).code(1).stderr_has("it took longer than 2.0 s");
 }
 
@@ -200,7 +88,7 @@ fn a_compiler_that_takes_too_long_ends_with_all_that_it_started() {
 fn a_program_that_outlives_its_compiler_is_ended_and_what_was_printed_is_kept() {
     let Some(wine) = Wine::get() else { return };
     let more = |n: usize| vec![format!("--fault={}", ["orphan", "flood", "warn"][n])];
-    let link = Link::new(wine, 3, more);
+    let link = WindowsLink::new(wine, 3, more);
     let output = link.go(&[]).ok().stderr_has("m2.obj: warning: a word of the compiler");
     assert!(output.stderr.contains("bytes left out here"), "{} bytes", output.stderr.len());
     link.made_all();
@@ -210,7 +98,7 @@ fn a_program_that_outlives_its_compiler_is_ended_and_what_was_printed_is_kept() 
 fn paths_may_be_longer_than_260_characters() {
     let Some(wine) = Wine::get() else { return };
     let deep = ["a folder with a long name of some sixty characters, so it is"; 5].join("/");
-    let link = Link::at(wine, &deep, 2, |_| Vec::new());
+    let link = WindowsLink::at(wine, &deep, 2, |_| Vec::new());
     // No program of Windows can have so long a current folder: all by absolute names.
     let place = on_windows(&link.folder.path(&deep));
     assert!(place.len() > 300);
@@ -228,7 +116,7 @@ fn paths_may_be_longer_than_260_characters() {
 #[test]
 fn a_folder_may_be_spelled_in_many_ways() {
     let Some(wine) = Wine::get() else { return };
-    let link = Link::at(wine, "Some Place", 4, |_| Vec::new());
+    let link = WindowsLink::at(wine, "Some Place", 4, |_| Vec::new());
     let place = on_windows(&link.folder.path("Some Place"));
     let mut file: Value = serde_json::from_str(&link.folder.text("link/jobs.json")).unwrap();
     let plain = format!("{place}\\out\\");
@@ -257,14 +145,8 @@ fn a_folder_may_be_spelled_in_many_ways() {
 }
 
 /// A link in whose middle something is ended: one object is there, and two compilers run.
-fn in_the_middle(wine: Arc<Wine>) -> Link {
-    Link::new(wine, 3, |n| if n == 0 { Vec::new() } else { vec!["--fault=hang".into()] })
-}
-
-fn await_middle(link: &Link) {
-    until("three compilers", || link.folder.list("log").len() == 3);
-    let first = link.folder.path(format!("link/{}", object(0).replace('\\', "/")));
-    until("an object", || first.exists());
+fn in_the_middle(wine: Arc<Wine>) -> WindowsLink {
+    WindowsLink::new(wine, 3, |n| if n == 0 { Vec::new() } else { vec!["--fault=hang".into()] })
 }
 
 #[test]
@@ -272,7 +154,7 @@ fn the_bridge_killed_takes_its_compilers_along_and_leaves_no_file() {
     let Some(wine) = Wine::get() else { return };
     let link = in_the_middle(wine);
     let running = link.run(&[]).start();
-    await_middle(&link);
+    link.await_middle();
     kill_process(link.marked.find("dtlto-bridge.exe", "jobs.json"), Signal::KILL).unwrap();
     link.marked.gone_within(SOON);
     drop(running);
@@ -286,7 +168,7 @@ fn the_linker_killed_ends_the_bridge_and_its_compilers() {
     let caller = link.in_place(link.wine.program(&link.wine.compiler()));
     let caller = caller.arg("call").arg(link.wine.bridge_path()).arg("jobs.json");
     let running = caller.start();
-    await_middle(&link);
+    link.await_middle();
     kill_process(link.marked.find("stand-in-compiler.exe", "call"), Signal::KILL).unwrap();
     link.marked.gone_within(SOON);
     drop(running);
@@ -299,7 +181,7 @@ fn the_job_file_gone_ends_the_bridge() {
     let Some(wine) = Wine::get() else { return };
     let link = in_the_middle(wine);
     let running = link.run(&[]).start();
-    await_middle(&link);
+    link.await_middle();
     std::fs::remove_file(link.folder.path("link/jobs.json")).unwrap();
     running.wait().code(1).stderr_has("the linker is gone");
     link.marked.gone_within(SOON);
@@ -311,7 +193,7 @@ fn an_interruption_ends_the_bridge_and_its_compilers() {
     let Some(wine) = Wine::get() else { return };
     let link = in_the_middle(wine);
     let running = link.run(&[]).start();
-    await_middle(&link);
+    link.await_middle();
     // Wine makes of it what Ctrl-C is on Windows.
     kill_process(link.marked.find("dtlto-bridge.exe", "jobs.json"), Signal::INT).unwrap();
     let output = running.wait().stderr_has("interrupted");
@@ -324,7 +206,7 @@ fn an_interruption_ends_the_bridge_and_its_compilers() {
 #[test]
 fn an_old_output_that_another_program_has_open_for_a_moment_is_waited_for() {
     let Some(wine) = Wine::get() else { return };
-    let link = Link::new(wine, 1, |_| Vec::new());
+    let link = WindowsLink::new(wine, 1, |_| Vec::new());
     link.go(&[]).ok();
     let old = on_windows(&link.folder.path(format!("{PLACE}/{}", object(0).replace('\\', "/"))));
     let told = link.folder.path("told");
@@ -339,12 +221,12 @@ fn an_old_output_that_another_program_has_open_for_a_moment_is_waited_for() {
 #[test]
 fn links_at_once_share_the_cores() {
     let Some(wine) = Wine::get() else { return };
-    let links = [(); 2].map(|()| Link::new(wine.clone(), 3, |_| Vec::new()));
+    let links = [(); 2].map(|()| WindowsLink::new(wine.clone(), 3, |_| Vec::new()));
     let running = links.each_ref().map(|link| link.run(&["--local-jobs=1", "-v"]).start());
     for running in running {
         running.wait().ok().stderr_lacks("slots are not shared");
     }
-    links.iter().for_each(Link::made_all);
+    links.iter().for_each(WindowsLink::made_all);
 }
 
 #[test]
@@ -356,7 +238,7 @@ fn a_users_adapter_runs_a_client_for_each_job() {
         "place": "farm", "hand_over": "each", "shipping": "direct", "tool": client,
         "command": ["{tool}", "{args...}"], "slots": 4,
     });
-    let link = Link::new(wine, 3, |_| Vec::new());
+    let link = WindowsLink::new(wine, 3, |_| Vec::new());
     link.folder.write("mine.json", manifest.to_string());
     link.go(&["--adapter=..\\mine.json", "--fallback=never"]).ok().stderr_has("3 on mine");
     link.made_all();
@@ -368,7 +250,7 @@ fn a_users_adapter_runs_a_client_for_each_job() {
 #[test]
 fn what_needs_linux_says_so() {
     let Some(wine) = Wine::get() else { return };
-    let link = Link::new(wine, 1, |_| Vec::new());
+    let link = WindowsLink::new(wine, 1, |_| Vec::new());
     link.go(&["--adapter=distcc"]).code(2).stderr_has("adapter distcc: it sends bundles");
     link.in_place(link.wine.bridge())
         .args(["worker", "--check"])

@@ -19,6 +19,7 @@ mod processes;
 mod programs;
 mod run;
 mod same;
+pub(crate) mod windows_link;
 mod wine;
 mod worker;
 

@@ -68,7 +68,9 @@ struct Asked {
 }
 
 fn compile(args: &[OsString]) -> ExitCode {
-    let args: Vec<&str> = args.iter().map(|arg| arg.to_str().expect("UTF-8")).collect();
+    let given = args.iter().map(|arg| arg.to_str().expect("UTF-8"));
+    let args: Vec<String> = given.flat_map(expanded).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     record(&args);
     let mut asked = Asked::default();
     let mut rest = args.iter();
@@ -113,6 +115,25 @@ fn compile(args: &[OsString]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The arguments in a response file, as clang reads it.
+fn expanded(arg: &str) -> Vec<String> {
+    let Some(file) = arg.strip_prefix('@') else { return vec![arg.to_owned()] };
+    let text = fs::read_to_string(file).expect("a response file");
+    let (mut args, mut arg, mut quote) = (Vec::new(), None::<String>, None);
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' | '\'' if quote.is_none() => quote = Some(c),
+            c if quote == Some(c) => quote = None,
+            c if c.is_ascii_whitespace() && quote.is_none() => args.extend(arg.take()),
+            '\\' => arg.get_or_insert_default().extend(rest.next()),
+            c => arg.get_or_insert_default().push(c),
+        }
+    }
+    args.extend(arg);
+    args
+}
+
 /// A header, and the digest of each input: the module, its index, and what that names, a file a line.
 fn object(asked: &Asked) -> Vec<u8> {
     let mut object = vec![0; HEADER];
@@ -130,6 +151,10 @@ fn object(asked: &Asked) -> Vec<u8> {
         let content = fs::read(input).unwrap_or_else(|error| panic!("{input}: {error}"));
         object.extend(digest(&content).to_le_bytes());
     }
+    // No symbol, and behind them their names, of which only the length is there: a COFF file ends so.
+    let symbols = u32::try_from(object.len()).expect("a small object");
+    object[8..12].copy_from_slice(&symbols.to_le_bytes());
+    object.extend(4_u32.to_le_bytes());
     object
 }
 
