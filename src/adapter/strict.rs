@@ -106,4 +106,11 @@ macro_rules! deserialize_words {
     )+};
 }
 
-deserialize_words!(super::Place, super::HandOver, super::Shipping, super::TaskFile, super::HostList, super::Meaning);
+deserialize_words!(
+    super::Place,
+    super::HandOver,
+    super::Shipping,
+    super::TaskFile,
+    super::HostList,
+    super::Meaning
+);

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::{Here, Report, Setup, Verdict, Which, add_digests, client, describe, names, refused, start};
+use super::{
+    Here, Report, Setup, Verdict, Which, add_digests, client, describe, names, refused, start,
+};
 use crate::adapter::{Meaning, Place};
 use crate::cli::Fallback;
 use crate::collect;
@@ -176,9 +178,7 @@ fn verdict(
         // A tool that broke has perhaps not brought back all of a file, unless it had said that the task ended.
         (Ok(()), None, end) if end.is_none() || was_run => placed(setup, report, &ran),
         (_, _, Some(end)) => end.clone(),
-        (_, Some(words), _) => {
-            (Outcome::Missing, format!("{name}: the compiler said {words:?}"))
-        }
+        (_, Some(words), _) => (Outcome::Missing, format!("{name}: the compiler said {words:?}")),
         (Err(_), None, None) if is_compilers_error(&report.printed) => {
             (Outcome::CompilerError, format!("{name}: the compiler failed"))
         }

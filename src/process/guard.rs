@@ -135,15 +135,15 @@ fn kill_marked(mark: &str) {
     }
 }
 
-/// The processes of this session that carry the mark. One that made a session of its own is a daemon that
+/// The processes of this session that carry the mark, or one that begins so: that of a link within this one. One that made a session of its own is a daemon that
 /// outlives its link on purpose, a cache's server, say.
 fn marked(mark: &str) -> Vec<Pid> {
     let wanted = format!("{MARK}={mark}");
     let own_session = session("self");
     let carries = |pid: &Pid| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
-            && session(&pid.to_string()) == own_session
+        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| {
+            all.split(|&byte| byte == 0).any(|entry| entry.starts_with(wanted.as_bytes()))
+        }) && session(&pid.to_string()) == own_session
     };
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes

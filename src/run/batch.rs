@@ -242,7 +242,8 @@ impl Run<'_> {
         let (here, name) = (self.jobs.made_by_tool_here(), &plan.adapter.name);
         let (farm, unknown) = (self.jobs.made_at(Place::Farm), self.jobs.unplaced());
         if unknown > 0 {
-            let text = format!("{name} does not say where {unknown} jobs ran; they count as run here");
+            let text =
+                format!("{name} does not say where {unknown} jobs ran; they count as run here");
             self.reporter.notice(&text);
         } else if here > 0 && farm == 0 {
             let hint = batch.all_here.as_ref().map_or(String::new(), |hint| format!(": {hint}"));

@@ -31,7 +31,8 @@ impl Run<'_> {
         }
         while self.fleet.is_none()
             && !self.setup.plan.is_batch()
-            && self.farm_weight < self.farm_most {
+            && self.farm_weight < self.farm_most
+        {
             let Some(job) = self.farm.pop() else { break };
             self.start(job, Place::Farm, None, None);
         }

@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(log.tasks[&7].ran, Ran::On("build7".into()));
         assert_eq!(log.tasks[&7].words, b"b.o: warning\n");
         assert_eq!((&log.tasks[&0].ran, &log.tasks[&12].ran), (&Ran::Here, &Ran::Here));
-        assert_eq!((&log.tasks[&3].ran, &*log.tasks[&3].words), (&Ran::Unknown, &b"no agent\n"[..]));
+        assert_eq!(
+            (&log.tasks[&3].ran, &*log.tasks[&3].words),
+            (&Ran::Unknown, &b"no agent\n"[..])
+        );
     }
 
     #[test]

@@ -48,12 +48,7 @@ pub struct Task {
 ///
 /// # Errors
 /// A file cannot be written, or a name cannot be told to the tool.
-pub fn write(
-    kind: TaskFile,
-    batch: &Batch<'_>,
-    tasks: &[Task],
-    path: &Path,
-) -> anyhow::Result<()> {
+pub fn write(kind: TaskFile, batch: &Batch<'_>, tasks: &[Task], path: &Path) -> anyhow::Result<()> {
     let TaskFile::BuildSet = kind;
     for (what, name) in [("the compiler", batch.compiler), ("the working folder", batch.folder)] {
         ensure!(Path::new(name).is_absolute(), "{what} {name:?} is not absolute");
