@@ -110,7 +110,7 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     let file = read(&mut request, &mut reporter)?;
     let server = request.server.take();
     let link = Link {
-        id: new_id(),
+        id: request.environment.wrapped.as_deref().map_or_else(new_id, wrap::inner_id),
         began: Instant::now(),
         started: SystemTime::now(),
         forced,

@@ -62,7 +62,15 @@ fn all_jobs_go_in_one_call_and_their_hosts_are_known() {
     assert_eq!(farm.ib.calls(), [6]);
     let words = farm.ib.arguments(0);
     assert!(words[0].ends_with("tasks.xml"), "{words:?}");
-    let expected = ["/Rebuild", "/NoWait", "/NoLogo", "/ShowAgent", "/ShowTime", "/Title=DTLTO app", "/AvoidLocal=ON"];
+    let expected = [
+        "/Rebuild",
+        "/NoWait",
+        "/NoLogo",
+        "/ShowAgent",
+        "/ShowTime",
+        "/Title=DTLTO app",
+        "/AvoidLocal=ON",
+    ];
     assert_eq!(words[1..], expected);
     let stats = farm.jobs.stats();
     let hosts: Vec<_> = stats["hosts"].as_object().unwrap().keys().collect();
@@ -103,7 +111,11 @@ fn what_the_farm_fails_once_is_run_again_in_a_smaller_call() {
             let output = farm.go(fault, &[fallback]).ok();
             let expected = if again == 0 { vec![4] } else { vec![4, again] };
             assert_eq!(farm.ib.calls(), expected, "{fault} {output}");
-            assert_eq!((farm.places(), farm.count("retries")), ([4, 0, 0], again as u64), "{fault}");
+            assert_eq!(
+                (farm.places(), farm.count("retries")),
+                ([4, 0, 0], again as u64),
+                "{fault}"
+            );
             farm.all_made();
         }
     }
@@ -112,7 +124,15 @@ fn what_the_farm_fails_once_is_run_again_in_a_smaller_call() {
 #[test]
 fn what_the_farm_fails_again_and_again_is_run_here_or_fails_the_link() {
     skip_without!("clang-22");
-    for fault in ["lost:task1", "dropped:task1", "empty:task1", "truncated:task1", "wrong:task1", "mask:task1", "agents-lost:task1"] {
+    for fault in [
+        "lost:task1",
+        "dropped:task1",
+        "empty:task1",
+        "truncated:task1",
+        "wrong:task1",
+        "mask:task1",
+        "agents-lost:task1",
+    ] {
         let farm = Farm::new(4, MAKE);
         farm.go(fault, &["--retries=1"]).ok().stderr_has("1 here (1 of them could not run there)");
         assert_eq!((farm.ib.calls(), farm.places()), (vec![4, 1], [3, 1, 0]), "{fault}");
@@ -134,7 +154,9 @@ fn a_farm_that_brings_nothing_back_is_left_alone() {
 #[test]
 fn a_broken_or_cancelled_farm_is_not_asked_again() {
     skip_without!("clang-22");
-    for (fault, words) in [("exit2", "Incredibuild itself failed"), ("exit3", "cancelled, or options")] {
+    for (fault, words) in
+        [("exit2", "Incredibuild itself failed"), ("exit3", "cancelled, or options")]
+    {
         let farm = Farm::new(4, MAKE);
         farm.go(fault, &[]).ok().stderr_has(words).stderr_has("is not used any more");
         assert_eq!((farm.ib.calls(), farm.places()), (vec![4], [0, 4, 0]));
@@ -152,7 +174,10 @@ fn a_farm_that_works_on_this_machine_only_is_told_of_once() {
     let farm = Farm::new(4, MAKE);
     let output = farm.go("unlicensed", &[]).ok().stderr_has("4 here (4 by xgconsole itself)");
     assert_eq!(output.stderr.matches("Dev Tools Acceleration").count(), 1, "{output}");
-    assert_eq!((farm.places(), farm.count("tool_local"), farm.count("fallbacks")), ([0, 4, 0], 4, 0));
+    assert_eq!(
+        (farm.places(), farm.count("tool_local"), farm.count("fallbacks")),
+        ([0, 4, 0], 4, 0)
+    );
     let farm = Farm::new(4, MAKE);
     farm.go("unlicensed", &["--fallback=never"]).code(4).stderr_has("ran it on this machine");
     assert_eq!(farm.places(), [0, 0, 4]);
@@ -185,7 +210,9 @@ fn a_log_without_machines_proves_nothing() {
 #[test]
 fn a_compilers_error_is_confirmed_at_home_and_told_once() {
     skip_without!("clang-22");
-    let fails = format!("echo >> ran\ncase \" $* \" in *\" m1.o \"*) echo '{WORDS}' >&2; exit 1 ;; esac\n{MAKE}");
+    let fails = format!(
+        "echo >> ran\ncase \" $* \" in *\" m1.o \"*) echo '{WORDS}' >&2; exit 1 ;; esac\n{MAKE}"
+    );
     for (fallback, ran) in [("--fallback=local", 5), ("--fallback=never", 4)] {
         let farm = Farm::new(4, &fails);
         let output = farm.go("", &[fallback]).code(1);
@@ -254,7 +281,8 @@ fn two_and_six_links_share_a_machine() {
     skip_without!("clang-22");
     for links in [2, 6] {
         let ib = Incredibuild::new("xgConsole");
-        let all: Vec<Jobs> = (0..links).map(|_| Jobs::new(4, &format!("sleep 0.1\n{MAKE}"))).collect();
+        let all: Vec<Jobs> =
+            (0..links).map(|_| Jobs::new(4, &format!("sleep 0.1\n{MAKE}"))).collect();
         let start = |jobs: &Jobs| ib.seen_by(jobs.run(&["--adapter=xgconsole"])).start();
         let running: Vec<_> = all.iter().map(start).collect();
         running.into_iter().for_each(|link| drop(link.wait().ok()));

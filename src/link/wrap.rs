@@ -1,9 +1,10 @@
-//! A tool that wraps the bridge: it runs the bridge once more, many jobs at a time, and sends away what the bridge starts. The outer bridge waits for the
-//! inner one, and does the jobs itself if the tool or a job under it fails. It does not know where a job ran.
+//! A tool that wraps the bridge: it runs the bridge once more, with many jobs at a time, and sends away what that one
+//! starts. The outer bridge waits for the inner one, and does the jobs itself if the tool, or a job under it, fails. It
+//! does not know where a job ran.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -17,6 +18,7 @@ use crate::attempt::describe;
 use crate::cli;
 use crate::collect::Scratch;
 use crate::exit::{Exit, Failure};
+use crate::jobfile::Job;
 use crate::os::Signal;
 use crate::plan::Plan;
 use crate::process::guard::{self, Guard};
@@ -68,6 +70,29 @@ impl Values for Parts<'_> {
     }
 }
 
+/// The id of the link as the inner bridge does it: it begins with the outer one's, whose guard so knows its processes.
+pub(super) fn inner_id(word: &Path) -> String {
+    let outer = word.parent().and_then(Path::file_name).map(|name| name.to_string_lossy());
+    inner_of(
+        outer.as_deref().and_then(|name| name.strip_prefix(".dtlto-bridge-")).unwrap_or_default(),
+    )
+}
+
+fn inner_of(outer: &str) -> String {
+    format!("{outer}i")
+}
+
+/// All that may lie about if the tool and the inner bridge are killed; the outer one's folder first.
+fn may_be_left(plan: &Plan, outer: &str, asked: Option<&Path>) -> Vec<PathBuf> {
+    let outputs = || plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
+    let folders = |id: &str| {
+        let scratch = Scratch::new(id, outputs(), asked);
+        scratch.folders().map(Path::to_owned).collect::<Vec<_>>()
+    };
+    let both = folders(outer).into_iter().chain(folders(&inner_of(outer)));
+    both.chain(outputs().map(PathBuf::from)).collect()
+}
+
 /// Tells the outer bridge, in the file that it named, how the inner one ended.
 pub(super) fn tell_outer(file: &Path, exit: Exit) {
     // An outer one that hears nothing does the jobs itself.
@@ -98,26 +123,30 @@ impl Link<'_> {
         reporter: &mut Reporter,
     ) -> anyhow::Result<Wrapped> {
         debug_assert_eq!(plan.adapter.hand_over, HandOver::Wrap);
-        let first = plan.file.jobs.first().map(|job| &*job.object);
-        let scratch = Scratch::new(&self.id, first.into_iter(), self.request.options.scratch.as_deref());
-        let Some(folder) = scratch.folders().next().map(Path::to_owned) else {
-            return Ok(Wrapped::Over(Ending { exit: Exit::Ok, signal: None }));
+        let left = may_be_left(plan, &self.id, self.request.options.scratch.as_deref());
+        let Some(folder) = left.first().filter(|_| !plan.file.jobs.is_empty()) else {
+            return Ok(Wrapped::WorkHere("there is nothing to do".into()));
         };
         let word = std::path::absolute(folder.join("wrapped"))?;
         let command = self.wrapping_command(plan, arguments, &word)?;
         let guard = Guard::start(&self.id).ok();
         let groups = Groups::new(guard);
         if let Some(guard) = groups.guard() {
-            guard.remove_if_killed(std::slice::from_ref(&folder));
+            guard.remove_if_killed(&left);
         }
-        scratch.make()?;
-        reporter.detail_with(|| shell_words::join(std::iter::once(&*command.program.to_string_lossy()).chain(command.args.iter().map(String::as_str))));
+        fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+        reporter.detail_with(|| {
+            format!("{} {}", command.program.display(), shell_words::join(&command.args))
+        });
         let ended = self.run_tool(&groups, command);
         let inner = told_by_inner(&word);
-        guard::remove(&[folder]);
-        if let Some(guard) = groups.guard() {
-            guard.dismiss();
+        if inner.is_none() {
+            // It was ended without a farewell, and its helper would remove what we make from now on.
+            groups.guard().into_iter().for_each(Guard::end_strays);
+            guard::remove(&left);
         }
+        guard::remove(std::slice::from_ref(folder));
+        groups.guard().into_iter().for_each(Guard::dismiss);
         let name = &plan.adapter.name;
         Ok(match (ended?, inner) {
             (Tool::GivenUp(signal), _) => Wrapped::Over(Ending { exit: Exit::JobFailed, signal }),
@@ -187,9 +216,6 @@ impl Link<'_> {
             groups.end_all(Signal::KILL);
             ends_within(&messages, LAST_WAIT);
         }
-        if let Some(guard) = groups.guard() {
-            guard.end_strays();
-        }
         Ok(Tool::GivenUp(given_up))
     }
 }
@@ -221,7 +247,9 @@ pub(super) fn allowed(plan: &Plan) -> Result<(), Failure> {
     let never = plan.limits.fallback == cli::Fallback::Never;
     if plan.adapter.hand_over == HandOver::Wrap && never {
         let name = &plan.adapter.name;
-        let why = anyhow!("{name} does not tell where a job ran, so --fallback never cannot be kept with it");
+        let why = anyhow!(
+            "{name} does not tell where a job ran, so --fallback never cannot be kept with it"
+        );
         return Err(cli::usage(why));
     }
     Ok(())

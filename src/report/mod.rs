@@ -77,7 +77,13 @@ impl Reporter {
             Progress::None => Box::new(Nothing),
             Progress::Plain | Progress::Auto => Box::new(plain::Plain),
         };
-        Reporter { show, quiet: options.quiet, verbose: options.verbose, updated: None, failures_are_others: false }
+        Reporter {
+            show,
+            quiet: options.quiet,
+            verbose: options.verbose,
+            updated: None,
+            failures_are_others: false,
+        }
     }
 
     /// Something that users should know although the link goes on.

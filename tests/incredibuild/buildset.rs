@@ -97,12 +97,8 @@ const RULES: [Rule; 9] = [
     ),
 ];
 
-const GROUP: Rule = (
-    "TaskGroup",
-    "Project",
-    &["Name", "Tool"],
-    &["DependsOn", "StopOnErrors", "WorkingDir"],
-);
+const GROUP: Rule =
+    ("TaskGroup", "Project", &["Name", "Tool"], &["DependsOn", "StopOnErrors", "WorkingDir"]);
 
 /// Reads the text of a file; the error says what a strict reader has against it.
 pub(crate) fn read(text: &str) -> Result<BuildSet, String> {
@@ -135,7 +131,8 @@ pub(crate) fn read(text: &str) -> Result<BuildSet, String> {
 fn attributes(element: &BytesStart<'_>) -> Result<Attributes, String> {
     let mut found = Attributes::new();
     for attribute in element.attributes() {
-        let attribute = attribute.map_err(|error| format!("{}: {error}", element.name().as_ref()))?;
+        let attribute =
+            attribute.map_err(|error| format!("{}: {error}", element.name().as_ref()))?;
         let name = attribute.key.as_ref().to_owned();
         let value = attribute.normalized_value(XmlVersion::Implicit1_0);
         let value = value.map_err(|error| format!("{name}: {error}"))?;
@@ -151,14 +148,18 @@ fn enter(
 ) -> Result<(String, Attributes), String> {
     let name = element.name().as_ref().to_owned();
     let rule = RULES.iter().chain([&GROUP]).find(|rule| rule.0 == name);
-    let Some((_, parent, needed, allowed)) = rule else { return Err(format!("unknown element {name}")) };
+    let Some((_, parent, needed, allowed)) = rule else {
+        return Err(format!("unknown element {name}"));
+    };
     let above = open.last().map_or("", |(name, _)| name);
     let in_group = above == "TaskGroup" && ["Task", "TaskGroup"].contains(&&*name);
     if above != *parent && !in_group {
         return Err(format!("{name} cannot stand in {above:?}"));
     }
     let found = attributes(element)?;
-    if let Some(wrong) = found.keys().find(|key| !needed.contains(&&***key) && !allowed.contains(&&***key)) {
+    if let Some(wrong) =
+        found.keys().find(|key| !needed.contains(&&***key) && !allowed.contains(&&***key))
+    {
         return Err(format!("{name}: unknown attribute {wrong}"));
     }
     if let Some(lacking) = needed.iter().find(|key| !found.contains_key(**key)) {
@@ -244,7 +245,10 @@ fn check(set: &BuildSet) -> Result<(), String> {
             return Err(format!("two tasks are called {}", task.name));
         }
         if !set.tools.contains_key(&(task.env.clone(), task.tool.clone())) {
-            return Err(format!("task {}: there is no tool {} in {}", task.name, task.tool, task.env));
+            return Err(format!(
+                "task {}: there is no tool {} in {}",
+                task.name, task.tool, task.env
+            ));
         }
     }
     let mut done: HashSet<&str> = HashSet::new();

@@ -10,7 +10,18 @@ pub(crate) struct Faults {
 /// Faults of a task: never run; output not brought back; empty; cut off; another job's object; its machine is lost
 /// once, or each time; run twice; code 1 though all is well; no end until its time limit, or for ever; its mask does not match.
 const OF_TASK: [&str; 12] = [
-    "lost", "dropped", "empty", "truncated", "wrong", "agent-lost", "agents-lost", "twice", "code1", "hangs", "mask", "stuck",
+    "lost",
+    "dropped",
+    "empty",
+    "truncated",
+    "wrong",
+    "agent-lost",
+    "agents-lost",
+    "twice",
+    "code1",
+    "hangs",
+    "mask",
+    "stuck",
 ];
 /// Faults of the whole call.
 const OF_CALL: [&str; 7] = ["exit2", "exit3", "exit4", "unlicensed", "flood", "silent", "late2"];
@@ -20,7 +31,8 @@ impl Faults {
         let one = |word: &str| {
             let (fault, only) = word.split_once('@').map_or((word, None), |(f, n)| (f, Some(n)));
             let (kind, task) = fault.split_once(':').map_or((fault, None), |(k, t)| (k, Some(t)));
-            let known = if task.is_some() { OF_TASK.contains(&kind) } else { OF_CALL.contains(&kind) };
+            let known =
+                if task.is_some() { OF_TASK.contains(&kind) } else { OF_CALL.contains(&kind) };
             assert!(known, "no such fault: {word}");
             let now = only.is_none_or(|only| only.parse::<usize>().unwrap() == call);
             now.then(|| (kind.to_owned(), task.map(str::to_owned)))

@@ -21,17 +21,36 @@ use quick_xml::events::Event;
 use quick_xml::reader::Reader;
 
 const FLAGS: [&str; 13] = [
-    "-f", "--force-remote", "-d1", "--alternate", "--standalone", "--no-monitor", "--ib-quiet",
-    "--check-license", "--version", "--help", "--ib-crash", "--build-cache-local-shared",
+    "-f",
+    "--force-remote",
+    "-d1",
+    "--alternate",
+    "--standalone",
+    "--no-monitor",
+    "--ib-quiet",
+    "--check-license",
+    "--version",
+    "--help",
+    "--ib-crash",
+    "--build-cache-local-shared",
     "--build-cache-report-all-miss",
 ];
 const VALUES: [&str; 4] = ["-p", "-c", "--nice", "--debug"];
 const LONG_VALUES: [&str; 6] = [
-    "--profile=", "--caption=", "--nice=", "--debug=", "--build-cache-basedir=",
+    "--profile=",
+    "--caption=",
+    "--nice=",
+    "--debug=",
+    "--build-cache-basedir=",
     "--build-cache-local-logfile=",
 ];
-const TYPES: [&str; 5] =
-    ["intercepted", "static_intercepted", "static_intercepted_fileops", "allow_remote", "local_only"];
+const TYPES: [&str; 5] = [
+    "intercepted",
+    "static_intercepted",
+    "static_intercepted_fileops",
+    "allow_remote",
+    "local_only",
+];
 
 fn fail(code: i32, words: &str) -> ! {
     println!("{words}");
@@ -48,14 +67,17 @@ fn main() {
             break;
         }
         if VALUES.contains(&&**option) {
-            let value = arguments.get(at).unwrap_or_else(|| fail(1, "usage: an option has no value"));
+            let value =
+                arguments.get(at).unwrap_or_else(|| fail(1, "usage: an option has no value"));
             if option == "-p" {
                 profile = Some(value.clone());
             }
             at += 1;
         } else if let Some(value) = option.strip_prefix("--profile=") {
             profile = Some(value.to_owned());
-        } else if !FLAGS.contains(&&**option) && !LONG_VALUES.iter().any(|known| option.starts_with(known)) {
+        } else if !FLAGS.contains(&&**option)
+            && !LONG_VALUES.iter().any(|known| option.starts_with(known))
+        {
             fail(1, &format!("usage: ib_console [options] [--] command; unknown: {option}"));
         }
     }
@@ -71,7 +93,8 @@ fn main() {
     let types = profile_types(profile.as_deref()).unwrap_or_else(|words| fail(1, &words));
     let name = Path::new(program).file_name().unwrap().to_string_lossy().into_owned();
     let intercepted = types.get(&name).is_some_and(|kind| kind.contains("intercepted"));
-    let remote: Vec<_> = types.iter().filter(|(_, kind)| *kind == "allow_remote").map(|(n, _)| &**n).collect();
+    let remote: Vec<_> =
+        types.iter().filter(|(_, kind)| *kind == "allow_remote").map(|(n, _)| &**n).collect();
     let folder = PathBuf::from(std::env::var("FAKE_IB").expect("FAKE_IB names a folder"));
     let mut log = File::options().create(true).append(true).open(folder.join("wrapped")).unwrap();
     log.write_all(format!("{name} {intercepted}\t{}\n", arguments.join("\t")).as_bytes()).unwrap();
@@ -103,7 +126,8 @@ fn profile_types(named: Option<&str>) -> Result<BTreeMap<String, String>, String
     let in_force = [Some(PathBuf::from("ib_profile.xml")), home];
     let in_force = in_force.into_iter().flatten().find(|path| path.is_file());
     for path in in_force.into_iter().chain(named.map(PathBuf::from)) {
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         read(&text, &mut types).map_err(|words| format!("{}: {words}", path.display()))?;
     }
     Ok(types)

@@ -5,15 +5,45 @@ use std::collections::BTreeMap;
 
 /// Options that stand alone.
 const FLAGS: [&str; 16] = [
-    "build", "rebuild", "clean", "stoponerrors", "nowait", "openmonitor", "useidemonitor", "nologo",
-    "silent", "showcmd", "showagent", "showtime", "no_watchdog_thread", "virtualizedirectx",
-    "querylicense", "buildcachecluster",
+    "build",
+    "rebuild",
+    "clean",
+    "stoponerrors",
+    "nowait",
+    "openmonitor",
+    "useidemonitor",
+    "nologo",
+    "silent",
+    "showcmd",
+    "showagent",
+    "showtime",
+    "no_watchdog_thread",
+    "virtualizedirectx",
+    "querylicense",
+    "buildcachecluster",
 ];
 /// Options with a value.
 const VALUES: [&str; 21] = [
-    "command", "profile", "allowremote", "allowintercept", "monitordirs", "title", "log", "out",
-    "mon", "loglevel", "avoidlocal", "maxcpus", "minwinver", "maxwinver", "setenv",
-    "usecloudhelpers", "buildcachelocal", "buildcacheprofile", "buildcacheremoteserver", "stop",
+    "command",
+    "profile",
+    "allowremote",
+    "allowintercept",
+    "monitordirs",
+    "title",
+    "log",
+    "out",
+    "mon",
+    "loglevel",
+    "avoidlocal",
+    "maxcpus",
+    "minwinver",
+    "maxwinver",
+    "setenv",
+    "usecloudhelpers",
+    "buildcachelocal",
+    "buildcacheprofile",
+    "buildcacheremoteserver",
+    "stop",
     "exitcodebase",
 ];
 
@@ -31,7 +61,8 @@ impl Options {
         let mut options = Options::default();
         for argument in arguments {
             if let Some(file) = argument.strip_prefix('@') {
-                let text = std::fs::read_to_string(file).map_err(|e| invalid(&format!("{file}: {e}")))?;
+                let text =
+                    std::fs::read_to_string(file).map_err(|e| invalid(&format!("{file}: {e}")))?;
                 for line in text.lines().filter(|line| !line.trim().is_empty()) {
                     options.take(line.trim())?;
                 }
@@ -41,10 +72,12 @@ impl Options {
         }
         match (options.file.is_some(), options.has("command")) {
             (true, true) => Err(invalid("a job file and /COMMAND")),
-            (false, false) if !options.has("stop") && !options.has("querylicense") => match options.given.is_empty() {
-                true => Err("General Options:\n  /Rebuild /NoWait ...".into()),
-                false => Err("Missing filename or command of job to execute".into()),
-            },
+            (false, false) if !options.has("stop") && !options.has("querylicense") => {
+                match options.given.is_empty() {
+                    true => Err("General Options:\n  /Rebuild /NoWait ...".into()),
+                    false => Err("Missing filename or command of job to execute".into()),
+                }
+            }
             _ => Ok(options),
         }
     }

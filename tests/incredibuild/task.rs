@@ -148,7 +148,8 @@ fn stamps(args: &[String], folder: &Path) -> Stamps {
     }
     let values = words.iter().filter_map(|word| Some(word.split_once('=')?.1.to_owned()));
     let values: Vec<String> = values.collect();
-    let paths = words.into_iter().chain(values).filter(|word| !word.is_empty() && word.len() < 4096);
+    let paths =
+        words.into_iter().chain(values).filter(|word| !word.is_empty() && word.len() < 4096);
     paths.map(|word| folder.join(word)).map(|path| (path.clone(), stamp(&path))).collect()
 }
 
@@ -182,7 +183,8 @@ fn written(before: &Stamps) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = before.iter().filter_map(changed).collect();
     for path in found.clone() {
         let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { continue };
-        let beside: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_BESIDE).collect();
+        let beside: Vec<_> =
+            fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_BESIDE).collect();
         let same = |name: &str| name.starts_with(&format!("{}.", stem.to_string_lossy()));
         let of_stem = beside.into_iter().map(|entry| entry.path());
         found.extend(of_stem.filter(|other| {
@@ -194,12 +196,7 @@ fn written(before: &Stamps) -> Vec<PathBuf> {
 }
 
 /// Only what the masks cover comes back from another machine.
-fn bring_back(
-    call: &Call<'_>,
-    (task, tool): (&Task, &Tool),
-    before: &Stamps,
-    block: &mut Vec<u8>,
-) {
+fn bring_back(call: &Call<'_>, (task, tool): (&Task, &Tool), before: &Stamps, block: &mut Vec<u8>) {
     let faults = |kind| call.faults.task(kind, &task.name);
     for path in written(before) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -140,7 +140,8 @@ fn build(options: &Options, set: &BuildSet, folder: &Path, number: usize) -> i32
     let state = State { waiting: (0..set.tasks.len()).rev().collect(), ..State::default() };
     let state = (Mutex::new(state), Condvar::new());
     let cores: usize = variable("FAKE_IB_CORES").map_or(4, |cores| cores.parse().unwrap());
-    let initiator = variable("FAKE_IB_INITIATOR").is_some() && options.value("avoidlocal") != Some("ON");
+    let initiator =
+        variable("FAKE_IB_INITIATOR").is_some() && options.value("avoidlocal") != Some("ON");
     std::thread::scope(|scope| {
         for core in 0..cores {
             let remote = !unlicensed && !(initiator && core == 0);

@@ -30,7 +30,10 @@ impl Incredibuild {
 
     /// The number of tasks in each call that it took.
     pub(crate) fn calls(&self) -> Vec<usize> {
-        self.lines("calls").iter().map(|line| line.split('\t').next().unwrap().parse().unwrap()).collect()
+        self.lines("calls")
+            .iter()
+            .map(|line| line.split('\t').next().unwrap().parse().unwrap())
+            .collect()
     }
 
     /// The arguments of call `n`, from 0.

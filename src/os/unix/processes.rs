@@ -199,15 +199,16 @@ impl Told {
     }
 }
 
-/// Ends the processes of this session in whose environment `variable` has this value. One that made a session
-/// of its own is a daemon that outlives its link on purpose, a cache's server, say.
+/// Ends the processes of this session in whose environment `variable` has this value, or one that begins so:
+/// that of a link within this one. One that made a session of its own is a daemon that outlives its link on
+/// purpose, a cache's server, say.
 pub fn end_marked(variable: &str, value: &str) {
     let wanted = format!("{variable}={value}");
     let own_session = session("self");
     let carries = |pid: &Pid| {
-        fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
-            && session(&pid.to_string()) == own_session
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| {
+            all.split(|&byte| byte == 0).any(|entry| entry.starts_with(wanted.as_bytes()))
+        }) && session(&pid.to_string()) == own_session
     };
     let Ok(processes) = fs::read_dir(Path::new("/proc")) else { return };
     let pids = processes

@@ -262,5 +262,5 @@ impl Told {
     pub fn end(&self) {}
 }
 
-/// Ends the processes in whose environment `variable` has this value; here they end with their jobs.
+/// Ends the processes in whose environment `variable` begins with this value; here they end with their jobs.
 pub fn end_marked(_: &str, _: &str) {}
