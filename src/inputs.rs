@@ -73,8 +73,10 @@ impl Inputs {
 
     /// An old output that is an input under another name would be removed before the job reads it.
     fn find_endangered(&self, file: &JobFile, problems: &mut Vec<String>) {
+        // Windows has no numbers for files on some network drives.
+        let numbered = self.stamps.iter().filter(|(_, stamp)| stamp.inode != 0);
         let known: HashMap<(u64, u64), &Text> =
-            self.stamps.iter().map(|(name, stamp)| ((stamp.device, stamp.inode), name)).collect();
+            numbered.map(|(name, stamp)| ((stamp.device, stamp.inode), name)).collect();
         for (number, job) in file.jobs.iter().enumerate() {
             for output in job.outputs() {
                 let found = os::lstat(Path::new(&**output)).ok();
