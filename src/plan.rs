@@ -216,6 +216,12 @@ impl Plan {
         quote::shown(&self.argv(job, place, &names))
     }
 
+    /// The one command that stands for all jobs, with words for what only a run knows.
+    fn shown_call(&self) -> String {
+        let tool = self.adapter.tool.as_ref().map(|tool| tool.as_path().display().to_string());
+        quote::shown(&self.adapter.command.expand(&Call { plan: self, tool }))
+    }
+
     /// Where a job's attempt number `attempt` writes its object; `fresh` makes up names.
     pub fn object_name(&self, job: usize, fresh: impl FnOnce(&str) -> String) -> String {
         let own = &self.file.jobs[job].object;
@@ -307,6 +313,32 @@ impl Values for JobValues<'_> {
     }
 }
 
+/// What the command of a batch or a wrapping tool is made of, to be shown.
+struct Call<'a> {
+    plan: &'a Plan,
+    tool: Option<String>,
+}
+
+impl Values for Call<'_> {
+    fn scalar(&self, scalar: Scalar) -> &str {
+        match scalar {
+            Scalar::Compiler => &self.plan.file.compiler,
+            Scalar::LinkerOutput => &self.plan.file.linker_output,
+            Scalar::Tool => self.tool.as_deref().unwrap_or_default(),
+            Scalar::Tasks => "TASKS",
+            Scalar::Link => "LINK",
+            Scalar::Private => "PRIVATE",
+            Scalar::Seconds => "SECONDS",
+            // The manifest was checked for all others.
+            _ => "",
+        }
+    }
+
+    fn list(&self, list: List) -> Vec<&str> {
+        if list == List::Bridge { vec!["dtlto-bridge", "..."] } else { Vec::new() }
+    }
+}
+
 fn texts(texts: &[Text]) -> impl Iterator<Item = &str> {
     texts.iter().map(|text| &**text)
 }
@@ -314,18 +346,22 @@ fn texts(texts: &[Text]) -> impl Iterator<Item = &str> {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { file, adapter, limits, .. } = self;
-        let at_once = match adapter.place {
-            Place::Farm => limits.farm_jobs,
-            Place::Local => limits.local_jobs,
+        let at_once = match (adapter.hand_over, adapter.place) {
+            (HandOver::Batch, _) => "all in one call".to_owned(),
+            (HandOver::Wrap, _) | (_, Place::Farm) => format!("{} at once", limits.farm_jobs),
+            (_, Place::Local) => format!("{} at once", limits.local_jobs),
         };
         writeln!(
             f,
-            "plan for {:?}: {} jobs, adapter {}, {at_once} at once",
+            "plan for {:?}: {} jobs, adapter {}, {at_once}",
             file.linker_output,
             file.jobs.len(),
             adapter.name
         )?;
         writeln!(f, "compiler: {}", file.compiler)?;
+        if adapter.hand_over != HandOver::Each {
+            writeln!(f, "{}: {}", adapter.hand_over, self.shown_call())?;
+        }
         for (number, job) in file.jobs.iter().enumerate() {
             writeln!(f, "job {number}: {} -> {}", job.primary, job.object)?;
             writeln!(f, "  index:   {}", job.index)?;

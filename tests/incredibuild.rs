@@ -361,3 +361,13 @@ fn the_doctor_asks_for_the_licence() {
     assert!(output.stdout.contains("/QUERYLICENSE: Installed packages"), "{output}");
     kit::bridge().args(["doctor", "--adapter", "xgconsole"]).go().code(4);
 }
+
+#[test]
+fn a_dry_run_shows_the_call() {
+    skip_without!("clang-22");
+    let farm = Farm::new(2, MAKE);
+    let plan = farm.go("", &["--dry-run"]).ok();
+    plan.stderr_has("2 jobs, adapter xgconsole, all in one call")
+        .stderr_has("batch: xgConsole TASKS /Rebuild /NoWait");
+    assert!(farm.ib.calls().is_empty());
+}

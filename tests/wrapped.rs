@@ -132,3 +132,14 @@ fn a_signal_or_the_end_of_the_outer_bridge_ends_all() {
         assert_eq!(left, [""; 0], "{signal:?}");
     }
 }
+
+#[test]
+fn the_doctor_asks_for_the_licence() {
+    skip_without!("clang-22");
+    let ib = Incredibuild::new("ib_console");
+    let doctor = || ib.seen_by(kit::bridge().args(["doctor", "--adapter", "ib_console"]));
+    let output = doctor().go().ok();
+    assert!(output.stdout.contains("--check-license: License is valid"), "{output}");
+    let output = doctor().env("FAKE_IB_CONSOLE", "coordinator").go().code(4);
+    assert!(output.stdout.contains("start incredibuild_coordinator"), "{output}");
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Shipping, Source};
+use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Shipping, Source, TaskFile};
 
 const README: &str = include_str!("../../adapters/README.md");
 
@@ -30,7 +30,7 @@ fn keys(manifest: &serde_json::Value) -> Vec<String> {
 fn the_readme_lists_exactly_the_keys_that_are_read() {
     let wrong = json!({"?": 0});
     let mut known = BTreeSet::new();
-    for object in ["env", "tripwire"] {
+    for object in ["env", "tripwire", "batch"] {
         let inner = keys(&json!({ object: wrong }));
         known.extend(inner.iter().map(|key| format!("{object}.{key}")));
     }
@@ -65,6 +65,8 @@ fn the_readme_names_every_word_of_a_closed_key() {
     assert_eq!(words("place"), Place::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
     assert_eq!(words("hand_over"), HandOver::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
     assert_eq!(words("shipping"), Shipping::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+    let known = TaskFile::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+    assert_eq!(words("batch.task_file"), known);
 }
 
 #[test]

@@ -55,7 +55,11 @@ pub fn attempt(
             |command| run(setup, groups, &command, &mut log, (on_start, on_task)),
         ),
     };
-    keep_log(&folder, &log);
+    match end {
+        // It is made again and again while another build runs.
+        Some((Outcome::FarmBusy, _)) => drop(fs::remove_dir_all(&folder)),
+        _ => keep_log(&folder, &log),
+    }
     for report in reports.iter_mut().filter(|report| report.outcome == Outcome::Done) {
         let told = log.tasks.remove(&report.which.job);
         (report.outcome, report.reason) = verdict(setup, report, told, end.as_ref());
@@ -172,21 +176,21 @@ fn verdict(
     if let Ran::On(host) = &ran {
         report.host = Some(host.clone());
     }
-    let lie = collect::false_success(&report.printed);
-    let checked = collect::check(job, &report.made[0].0);
-    match (checked, lie, end) {
+    let checked = match collect::false_success(&report.printed) {
+        Some(words) => Err(format!("{name}: the compiler said {words:?}")),
+        None => collect::check(job, &report.made[0].0).map_err(|error| match was_run {
+            true => format!("{name}: {error:#}"),
+            false => format!("{name} does not speak of it, and {error:#}"),
+        }),
+    };
+    match (checked, end) {
         // A tool that broke has perhaps not brought back all of a file, unless it had said that the task ended.
-        (Ok(()), None, end) if end.is_none() || was_run => placed(setup, report, &ran),
-        (_, _, Some(end)) => end.clone(),
-        (_, Some(words), _) => (Outcome::Missing, format!("{name}: the compiler said {words:?}")),
-        (Err(_), None, None) if is_compilers_error(&report.printed) => {
+        (Ok(()), end) if end.is_none() || was_run => placed(setup, report, &ran),
+        (_, Some(end)) => end.clone(),
+        (Err(_), None) if is_compilers_error(&report.printed) => {
             (Outcome::CompilerError, format!("{name}: the compiler failed"))
         }
-        (Err(error), None, None) if was_run => (Outcome::Missing, format!("{name}: {error:#}")),
-        (Err(error), ..) => {
-            (Outcome::Missing, format!("{name} does not speak of it, and {error:#}"))
-        }
-        (Ok(()), None, None) => placed(setup, report, &ran),
+        (checked, None) => (Outcome::Missing, checked.err().unwrap_or_default()),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::os::Signal;
 use crate::plan::Plan;
 use crate::process::guard::{self, Guard};
 use crate::process::{Command, Ended, Groups};
+use crate::quote;
 use crate::report::{Reporter, write_stderr};
 
 /// What the inner bridge gets to end by itself when the link is given up, and what is left then.
@@ -136,7 +137,7 @@ impl Link<'_> {
         }
         fs::create_dir(folder).with_context(|| folder.display().to_string())?;
         reporter.detail_with(|| {
-            format!("{} {}", command.program.display(), shell_words::join(&command.args))
+            format!("{} {}", command.program.display(), quote::shown(&command.args))
         });
         let ended = self.run_tool(&groups, command);
         let inner = told_by_inner(&word);

@@ -144,7 +144,7 @@ fn build(options: &Options, set: &BuildSet, folder: &Path, number: usize) -> i32
         variable("FAKE_IB_INITIATOR").is_some() && options.value("avoidlocal") != Some("ON");
     std::thread::scope(|scope| {
         for core in 0..cores {
-            let remote = !unlicensed && !(initiator && core == 0);
+            let remote = !(unlicensed || initiator && core == 0);
             let (call, state) = (&call, &state);
             scope.spawn(move || work(call, state, set, options, (core, remote)));
         }
@@ -187,7 +187,7 @@ fn work(
         let ready = |number: &usize| {
             set.tasks[*number].depends_on.iter().all(|name| now.done.contains(name))
         };
-        let Some(at) = now.waiting.iter().rposition(|number| ready(number)) else {
+        let Some(at) = now.waiting.iter().rposition(ready) else {
             if is_over(&now) {
                 return;
             }

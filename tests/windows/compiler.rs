@@ -3,6 +3,7 @@
 //! open. Portable, so that the same program tells on Unix what is to be expected.
 
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::print_stdout)] // a test program
+#![allow(clippy::zombie_processes, reason = "one that outlives us is what is tested")]
 
 use std::env;
 use std::ffi::OsString;
