@@ -8,8 +8,8 @@ mod kit;
 use std::time::Duration;
 
 use dtlto_bridge::process::Groups;
-use dtlto_bridge::process::confined::Confined;
 use dtlto_bridge::worker::compiler::{Compilers, Wanted};
+use dtlto_bridge::worker::confined::Confined;
 use dtlto_bridge::worker::sandbox::{Rules, prepare};
 use dtlto_bridge::worker::settings::{Allowed, Found, Landlock, Settings};
 use kit::{Folder, LinkJobs, Modules, Run, Worker, skip_without, tool};

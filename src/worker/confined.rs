@@ -197,7 +197,7 @@ fn peak_of_children_kb() -> u64 {
 /// which the client would wait for this process after its server has died. Does nothing before Linux 5.9.
 /// To be called before anything is opened.
 #[allow(unsafe_code, reason = "closing descriptors that are not one's own")]
-pub(super) fn close_inherited() {
+pub fn close_inherited() {
     // SAFETY: nothing of ours is open yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }

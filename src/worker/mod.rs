@@ -4,7 +4,7 @@
 mod answer;
 pub mod call;
 pub mod compiler;
-mod confined;
+pub mod confined;
 pub mod log;
 pub mod memory;
 pub mod sandbox;
