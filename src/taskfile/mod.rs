@@ -40,7 +40,7 @@ pub struct Task {
     pub caption: String,
     /// The arguments behind the compiler.
     pub args: Vec<String>,
-    /// The files that must come back.
+    /// The files that must come back; `*` stands for any text.
     pub outputs: Vec<String>,
 }
 
