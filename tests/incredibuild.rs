@@ -270,6 +270,8 @@ fn while_another_build_runs_jobs_wait_or_are_done_here() {
     assert_eq!((farm.places(), farm.count("fallbacks")), ([0, 3, 0], 3));
     other.join().unwrap();
     let farm = Farm::new(3, MAKE);
+    farm.go("exit4", &[]).ok().stderr_has("working here meanwhile");
+    let farm = Farm::new(3, MAKE);
     let other = occupied(&farm.ib, Duration::from_secs(4));
     let never = farm.go("", &["--fallback=never", "--timeout=1"]).code(4);
     never.stderr_has("another Incredibuild build runs on this machine), for 1.0 s by now");
