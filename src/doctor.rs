@@ -5,7 +5,7 @@ mod hosts;
 
 use std::path::Path;
 
-use crate::adapter::{self, Entry, Manifest, Probe};
+use crate::adapter::{self, Entry, HandOver, Manifest, Probe};
 use crate::cli::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::link::{Ending, cores, program_of};
@@ -50,9 +50,11 @@ pub fn adapters(names: &[String], environment: &Environment) -> Result<Ending, F
 fn shown(manifest: &Manifest) -> String {
     let Manifest { name, summary, source, place, .. } = manifest;
     let mut text = format!("{name}: {summary}\n  from {source}, place {place}");
-    if let Some(slots) = manifest.slots {
-        text += &format!(", {slots} at once");
-    }
+    text += &match (manifest.hand_over, manifest.slots) {
+        (HandOver::Batch, _) => ", all jobs in one call".to_owned(),
+        (_, Some(slots)) => format!(", {slots} at once"),
+        (_, None) => String::new(),
+    };
     if let Some(homepage) = &manifest.homepage {
         text += &format!("\n  {homepage}");
     }

@@ -270,6 +270,8 @@ fn while_another_build_runs_jobs_wait_or_are_done_here() {
     assert_eq!((farm.places(), farm.count("fallbacks")), ([0, 3, 0], 3));
     other.join().unwrap();
     let farm = Farm::new(3, MAKE);
+    farm.go("exit4", &[]).ok().stderr_has("working here meanwhile");
+    let farm = Farm::new(3, MAKE);
     let other = occupied(&farm.ib, Duration::from_secs(4));
     let never = farm.go("", &["--fallback=never", "--timeout=1"]).code(4);
     never.stderr_has("another Incredibuild build runs on this machine), for 1.0 s by now");
@@ -370,4 +372,25 @@ fn a_dry_run_shows_the_call() {
     plan.stderr_has("2 jobs, adapter xgconsole, all in one call")
         .stderr_has("batch: xgConsole TASKS /Rebuild /NoWait");
     assert!(farm.ib.calls().is_empty());
+}
+
+#[test]
+fn files_that_options_make_beside_the_object_come_back_too() {
+    skip_without!("clang-22");
+    let farm = Farm::new(2, &format!("{MAKE}\necho {{}} > \"${{object%.o}}.json\""));
+    let compiler = farm.jobs.folder.path("compiler");
+    farm.jobs.write(&compiler, |_| vec!["-ftime-trace".into()]);
+    farm.go("", &["--fallback=never"]).ok();
+    let expected = ["m0.native.json", "m0.native.o", "m1.native.json", "m1.native.o"];
+    assert_eq!(farm.jobs.made(), expected);
+}
+
+#[test]
+fn each_job_has_its_own_time() {
+    skip_without!("clang-22");
+    let farm = Farm::new(3, &format!("case \" $* \" in *\" m1.o \"*) sleep 1 ;; esac\n{MAKE}"));
+    farm.run(&[]).env("FAKE_IB_CORES", "1").go().ok();
+    let stats = farm.jobs.stats();
+    let ms = |n: usize| stats["records"][n]["ms"].as_u64().unwrap();
+    assert!(ms(1) >= 1000 && ms(0) < 1000 && ms(2) < 1000, "{stats:#}");
 }

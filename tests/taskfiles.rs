@@ -19,6 +19,7 @@ use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::quote;
 use dtlto_bridge::taskfile::{Batch, Task, log, write};
 use kit::{Folder, Run, skip_without};
+use proptest::prelude::*;
 use snapbox::{Assert, Data};
 
 fn job_files() -> Vec<PathBuf> {
@@ -151,6 +152,33 @@ fn odd_arguments_read_back_too() {
     let (text, _folder) = written(&tasks, "an \"app\" <1> $(X)");
     assert_reads_back(&tasks, &text);
     assert!(!text.contains("$("), "{text}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_arguments_read_back(
+        args in prop::collection::vec("[a \"'\\\\\t\n$()%&<>]{0,9}|\\PC*", 0..6),
+        output in "[a,;*? $(]{1,9}|[^/\0]{1,9}",
+    ) {
+        prop_assume!(Path::new(&output).file_name().is_some());
+        let tasks = [Task { number: 0, caption: output.clone(), args, outputs: vec![output] }];
+        let folder = Folder::new();
+        let batch = Batch {
+            title: &tasks[0].caption,
+            compiler: "/opt/llvm 22/bin/clang",
+            folder: "/home/me/it's mine",
+            responses: &folder.path(""),
+            seconds: 1800,
+        };
+        let written = write(TaskFile::BuildSet, &batch, &tasks, &folder.path("tasks.xml"));
+        // Nothing but an empty argument beside odd ones is beyond it.
+        prop_assert!(written.is_ok() || tasks[0].args.contains(&String::new()));
+        if written.is_ok() {
+            assert_reads_back(&tasks, &folder.text("tasks.xml"));
+        }
+    }
 }
 
 /// clang itself is the judge of response files.

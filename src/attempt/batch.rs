@@ -61,12 +61,12 @@ pub fn attempt(
         _ => keep_log(&folder, &log),
     }
     for report in reports.iter_mut().filter(|report| report.outcome == Outcome::Done) {
+        report.took = began.elapsed();
         let told = log.tasks.remove(&report.which.job);
         (report.outcome, report.reason) = verdict(setup, report, told, end.as_ref());
         add_digests(setup, report);
         remove_unwanted(setup, report);
     }
-    reports.iter_mut().for_each(|report| report.took = began.elapsed());
     reports
 }
 
@@ -78,6 +78,10 @@ fn task(setup: &Setup, which: Which, report: &mut Report) -> anyhow::Result<Task
     let names = names(setup, which, &object)?;
     let mut outputs = vec![object.clone()];
     outputs.extend(job.other_outputs.iter().map(|output| output.to_string()));
+    if setup.plan.naming[which.job] == Naming::Own {
+        // Its options make files that the linker does not know of, and that are named after the object.
+        outputs.push(Path::new(&object).with_extension("*").to_string_lossy().into_owned());
+    }
     report.made.push((object, job.object.clone()));
     let args = setup.plan.compiler_args(which.job, &names);
     Ok(Task { number: which.job, caption: job.primary.to_string(), args, outputs })
@@ -171,8 +175,17 @@ fn verdict(
         return refused(error);
     }
     let was_run = told.is_some();
-    let Told { ran, words } = told.unwrap_or_default();
-    report.printed = words;
+    let mut ran = Ran::Unknown;
+    if let Some(told) = told {
+        ran = told.ran;
+        report.printed = told.words;
+        if let Some(took) = told.took {
+            // Each job's own time, not the call's.
+            report.took = took;
+            report.began =
+                told.ended.checked_sub(took).map_or(report.began, |t| t.max(report.began));
+        }
+    }
     if let Ran::On(host) = &ran {
         report.host = Some(host.clone());
     }

@@ -130,12 +130,13 @@ impl Link<'_> {
         };
         let word = std::path::absolute(folder.join("wrapped"))?;
         let command = self.wrapping_command(plan, arguments, &word)?;
+        // Before there is a helper that would take an early end of ours for our death.
+        fs::create_dir(folder).with_context(|| folder.display().to_string())?;
         let guard = Guard::start(&self.id).ok();
         let groups = Groups::new(guard);
         if let Some(guard) = groups.guard() {
             guard.remove_if_killed(&left);
         }
-        fs::create_dir(folder).with_context(|| folder.display().to_string())?;
         reporter.detail_with(|| {
             format!("{} {}", command.program.display(), quote::shown(&command.args))
         });

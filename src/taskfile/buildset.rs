@@ -6,7 +6,7 @@ use std::path::Path;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, Event};
 
-use super::{Batch, Task};
+use super::{Batch, Task, is_unfit};
 
 /// The name of the only environment.
 const ENVIRONMENT: &str = "dtlto";
@@ -84,11 +84,11 @@ fn name(task: &Task) -> String {
 
 /// A text for people without what would be a macro, or is no XML.
 fn plain(text: &str) -> String {
-    text.replace("$(", "$ (").replace(char::is_control, "?")
+    text.replace("$(", "$ (").replace(is_unfit, "?")
 }
 
 /// The mask of an output: its base name, with `?` in place of what separates masks.
 fn mask(output: &str) -> String {
     let name = Path::new(output).file_name().map_or("*".into(), |name| name.to_string_lossy());
-    name.replace("$(", "?(").replace(|c: char| c.is_control() || ",; ".contains(c), "?")
+    name.replace("$(", "?(").replace(|c: char| is_unfit(c) || ",; ".contains(c), "?")
 }

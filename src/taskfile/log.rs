@@ -1,7 +1,9 @@
 //! Reads, as it comes, what xgConsole prints: a block for each task, which begins with the task's output prefix and, with
 //! `/ShowAgent`, names the machine. It does not know what the words in a block mean.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// More of a task's words than these bytes are left out.
 const WORDS_LIMIT: usize = 64 << 10;
@@ -26,12 +28,23 @@ pub enum Ran {
 }
 
 /// What the log says of a task.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Told {
     /// Where it ran, the last time.
     pub ran: Ran,
+    /// How long it took, if the log says so.
+    pub took: Option<Duration>,
+    /// When its block came.
+    pub ended: Instant,
     /// What it printed.
     pub words: Vec<u8>,
+}
+
+impl Told {
+    fn now(header: &str, own_name: &str) -> Self {
+        let (ran, took) = (ran(header, own_name), took(header));
+        Told { ran, took, ended: Instant::now(), words: Vec::new() }
+    }
 }
 
 /// A log that is being read.
@@ -73,10 +86,11 @@ impl Log {
 
     fn end_line(&mut self, on_task: &mut dyn FnMut(usize)) {
         let line = std::mem::take(&mut self.line);
+        // A Windows console has an encoding of its own: words stay as they come.
+        let line = without_task_id(line.trim_ascii_end());
         let text = String::from_utf8_lossy(&line);
-        let text = without_task_id(text.trim_end_matches(['\r', '\n']));
         if let Some((job, header)) = of_task(&text) {
-            let told = Told { ran: ran(header, &self.own_name), words: Vec::new() };
+            let told = Told::now(header, &self.own_name);
             if self.current.replace(job) == Some(job) && told.ran == Ran::Unknown {
                 // The prefix may stand before each line of a block, not only the first.
                 return self.words(job, header.as_bytes());
@@ -86,13 +100,14 @@ impl Log {
             return;
         }
         match self.current {
-            Some(job) => self.words(job, text.as_bytes()),
-            None => add(&mut self.own_words, text.as_bytes()),
+            Some(job) => self.words(job, &line),
+            None => add(&mut self.own_words, &line),
         }
     }
 
     fn words(&mut self, job: usize, line: &[u8]) {
-        add(&mut self.tasks.entry(job).or_default().words, line);
+        let told = self.tasks.entry(job).or_insert_with(|| Told::now("", ""));
+        add(&mut told.words, line);
     }
 }
 
@@ -104,12 +119,21 @@ fn add(words: &mut Vec<u8>, line: &[u8]) {
 }
 
 /// `{{xgTaskID=00000008}}` may stand anywhere and means nothing to us.
-fn without_task_id(line: &str) -> String {
-    let cut = line.split_once("{{xgTaskID=").and_then(|(before, rest)| {
-        let (_, after) = rest.split_once("}}")?;
-        Some(format!("{before}{after}"))
-    });
-    cut.unwrap_or_else(|| line.to_owned())
+fn without_task_id(line: &[u8]) -> Cow<'_, [u8]> {
+    let at = |text: &[u8]| line.windows(text.len()).position(|part| part == text);
+    match (at(b"{{xgTaskID="), at(b"}}")) {
+        (Some(from), Some(to)) if from < to => [&line[..from], &line[to + 2..]].concat().into(),
+        _ => line.into(),
+    }
+}
+
+/// `(0:00.21 at +0:03)`, minutes and seconds.
+fn took(header: &str) -> Option<Duration> {
+    let (before, _) = header.rsplit_once(" at +")?;
+    let (_, time) = before.rsplit_once('(')?;
+    let (minutes, seconds) = time.rsplit_once(':')?;
+    let (minutes, seconds) = (minutes.parse::<u32>().ok()?, seconds.parse::<f64>().ok()?);
+    Duration::try_from_secs_f64(f64::from(minutes) * 60.0 + seconds).ok()
 }
 
 /// The job, and what follows its prefix.
@@ -151,13 +175,15 @@ mod tests {
     fn each_task_has_its_words_and_its_machine() {
         let (log, seen) = read(
             "banner\r\n@dtlto_7 b.o (Agent 'build7 (Core #2)') (0:00.21 at +0:03)\r\nb.o: warning\r\n\
-             @dtlto_0 a.o (Agent 'Local CPU 1') (0:01 at +0:04)\n{{xgTaskID=00000008}}\n\
+             @dtlto_0 a.o (Agent 'Local CPU 1') (1:01.5 at +1:04)\n{{xgTaskID=00000008}}\n\
              @dtlto_12 c.o (Agent 'here (Core #1)')\n@dtlto_3 d.o\nno agent",
         );
         assert_eq!(seen, [7, 0, 12, 3]);
         assert_eq!(log.own_words, b"banner\n");
         assert_eq!(log.tasks[&7].ran, Ran::On("build7".into()));
         assert_eq!(log.tasks[&7].words, b"b.o: warning\n");
+        let took = |job| log.tasks[&job].took.map(|took: Duration| took.as_millis());
+        assert_eq!([took(7), took(0), took(12)], [Some(210), Some(61_500), None]);
         assert_eq!((&log.tasks[&0].ran, &log.tasks[&12].ran), (&Ran::Here, &Ran::Here));
         assert_eq!(
             (&log.tasks[&3].ran, &*log.tasks[&3].words),
@@ -185,6 +211,13 @@ mod tests {
     fn what_looks_like_a_prefix_and_is_none_is_a_tasks_words() {
         let (log, seen) = read("@dtlto_1 a.o\n@dtlto_x y\n@dtlto_\n");
         assert_eq!((seen, &*log.tasks[&1].words), (vec![1], &b"@dtlto_x y\n@dtlto_\n"[..]));
+    }
+
+    #[test]
+    fn words_keep_their_encoding() {
+        let mut log = Log::new("");
+        log.push(b"@dtlto_1 a\n\x84\xff{{xgTaskID=1}}!\n", &mut |_| ());
+        assert_eq!(log.tasks[&1].words, b"\x84\xff!\n");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Task {
     pub caption: String,
     /// The arguments behind the compiler.
     pub args: Vec<String>,
-    /// The files that must come back.
+    /// The files that must come back; `*` stands for any text.
     pub outputs: Vec<String>,
 }
 
@@ -62,9 +62,14 @@ pub fn write(kind: TaskFile, batch: &Batch<'_>, tasks: &[Task], path: &Path) -> 
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-/// The tool expands `$(NAME)`, and XML holds no control characters.
+/// The tool expands `$(NAME)`.
 fn is_plain(text: &str) -> bool {
-    !text.contains("$(") && !text.contains(char::is_control)
+    !text.contains("$(") && !text.contains(is_unfit)
+}
+
+/// Characters that XML does not hold, or that would not stay what they are.
+fn is_unfit(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 /// What stands for a task's arguments: themselves if they are short and plain, else a response file.
