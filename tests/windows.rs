@@ -8,6 +8,7 @@ mod kit;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kit::windows_link::{PLACE, SOON, WindowsLink, index, object};
 use kit::{Folder, Modules, Wine, bridge_path, lld_link, on_windows, skip_without, until};
@@ -176,6 +177,22 @@ fn the_linker_killed_ends_the_bridge_and_its_compilers() {
     assert_eq!(link.stats()["places"]["local"], json!(1));
 }
 
+/// LLD calls a distributor that is a `.bat` by way of `cmd.exe`, which would outlive it.
+#[test]
+fn the_linker_killed_ends_a_bridge_behind_an_interpreter_of_commands() {
+    let Some(wine) = Wine::get() else { return };
+    let link = in_the_middle(wine);
+    let bridge = on_windows(&link.wine.bridge_path());
+    link.folder.write("link/bridge.bat", format!("@\"{bridge}\" %*\r\n"));
+    let caller = link.in_place(link.wine.program(&link.wine.compiler()));
+    let running = caller.args(["call", "cmd.exe", "/c", "bridge.bat", "jobs.json"]).start();
+    link.await_middle();
+    kill_process(link.marked.find("stand-in-compiler.exe", "call"), Signal::KILL).unwrap();
+    link.marked.gone_within(SOON);
+    drop(running);
+    assert_eq!(link.left(), 0, "{:#?}", link.folder.list("link/out"));
+}
+
 #[test]
 fn the_job_file_gone_ends_the_bridge() {
     let Some(wine) = Wine::get() else { return };
@@ -221,11 +238,15 @@ fn an_old_output_that_another_program_has_open_for_a_moment_is_waited_for() {
 #[test]
 fn links_at_once_share_the_cores() {
     let Some(wine) = Wine::get() else { return };
-    let links = [(); 2].map(|()| WindowsLink::new(wine.clone(), 3, |_| Vec::new()));
+    let slow = |_| vec!["--fault=slow".to_owned()];
+    let links = [(); 2].map(|()| WindowsLink::new(wine.clone(), 2, slow));
+    let begun = Instant::now();
     let running = links.each_ref().map(|link| link.run(&["--local-jobs=1", "-v"]).start());
     for running in running {
         running.wait().ok().stderr_lacks("slots are not shared");
     }
+    // A second for each of four jobs, one after the other.
+    assert!(begun.elapsed() > Duration::from_secs(4), "{:?}", begun.elapsed());
     links.iter().for_each(WindowsLink::made_all);
 }
 

@@ -98,6 +98,9 @@ fn compile(args: &[OsString]) -> ExitCode {
     if has("hang") {
         return sleep();
     }
+    if has("slow") {
+        thread::sleep(Duration::from_secs(1));
+    }
     if has("orphan") {
         let own = env::current_exe().expect("a path");
         Command::new(own).args(["sleep", &asked.object]).spawn().expect("starts");
