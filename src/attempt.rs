@@ -98,6 +98,8 @@ pub struct Report {
     pub missing: Vec<Digest>,
     /// Bytes of the bundle that was given to the client.
     pub sent: u64,
+    /// Bytes of the pieces in it that jobs can share, before they were compressed.
+    pub pieces: u64,
     /// Bytes of the bundle that came back.
     pub received: u64,
     /// The outputs, if digests are wanted and all is well.
@@ -130,6 +132,7 @@ impl Report {
             holds: Vec::new(),
             missing: Vec::new(),
             sent: 0,
+            pieces: 0,
             received: 0,
             outputs: Vec::new(),
             began,

@@ -102,7 +102,9 @@ pub fn doctor(
         }
     }
     if let (Some(kind), false) = (manifest.hosts, tool.is_empty()) {
-        match hosts::table(kind, &tool, (&manifest, compiler), environment) {
+        let forbidden: Vec<String> =
+            forced.iter().flat_map(|(forced, _)| forced.never_hosts()).cloned().collect();
+        match hosts::table((kind, &forbidden), &tool, (&manifest, compiler), environment) {
             Ok(table) => {
                 text += &table.text;
                 well &= table.well;

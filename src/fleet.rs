@@ -313,6 +313,13 @@ impl Fleet {
         pulse.is_some_and(|pulse| pulse.looked(now, answers))
     }
 
+    /// There is a host that may still get the job, and where it has not failed yet.
+    pub fn has_another(&self, job: usize) -> bool {
+        let avoid = self.avoid.get(&job).map_or(&[][..], Vec::as_slice);
+        let mut all = (0..self.hosts.len()).map(HostId);
+        all.any(|id| !self.placement.is_out(id) && !avoid.contains(&id))
+    }
+
     /// A host of the list.
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[id.0]

@@ -88,6 +88,8 @@ pub struct Packed {
     pub nonce: Nonce,
     /// Bytes of the bundle.
     pub length: u64,
+    /// Bytes of the pieces in it, but for the index, before they were compressed.
+    pub pieces: u64,
     /// The names of the job's outputs in the bundle, the object first.
     pub outputs: Vec<String>,
 }
@@ -175,8 +177,9 @@ impl Parcels {
         prepared.hold(leave_out);
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
+        let pieces = prepared.shared_inline();
         let request = prepared.request;
-        Ok(Packed { nonce: request.nonce, length, outputs: request.outputs })
+        Ok(Packed { nonce: request.nonce, length, pieces, outputs: request.outputs })
     }
 
     /// Packs a question into the file `to`: would the host do jobs of this link?

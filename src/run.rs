@@ -28,7 +28,7 @@ use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, View, duration};
 
-pub use jobs::{Jobs, Progress, State};
+pub use jobs::{Bundled, Jobs, Progress, State};
 use queue::{Queue, Rows};
 
 /// The same for a job that took too long.
@@ -297,10 +297,7 @@ impl<'a> Run<'a> {
         if place == Place::Farm {
             self.weigh_farm(&report);
         }
-        let retries = match self.farm_works {
-            true => self.setup.plan.limits.retries.saturating_sub(self.jobs.retries(job)),
-            false => 0,
-        };
+        let retries = self.retries_left(&report);
         let module = self.setup.plan.file.jobs[job].primary.clone();
         let outcome = match report.outcome {
             // Another host may be fit.

@@ -34,7 +34,7 @@ pub(super) fn tried(
         Ok(packed) => packed,
         Err(error) => return not_packed(error),
     };
-    report.sent = packed.length;
+    (report.sent, report.pieces) = (packed.length, packed.pieces);
     let places: Vec<PathBuf> = report.made.iter().map(|(made, _)| PathBuf::from(made)).collect();
     let ended = bundles.command(setup, report).map_err(refused).and_then(|command| run(&command));
     let Ended { status, output } = match ended {

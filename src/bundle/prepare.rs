@@ -200,6 +200,13 @@ impl Prepared {
         self.request.files.iter().fold(0, |sum, file| sum.saturating_add(file.length()))
     }
 
+    /// Bytes of the pieces that the bundle holds and that other jobs may need too: all but the index.
+    pub fn shared_inline(&self) -> u64 {
+        let index = |file: usize| self.request.files[file].name == args::INDEX;
+        let shared = inline(&self.request).into_iter().filter(|(file, _)| !index(*file));
+        shared.map(|(_, piece)| piece.length).sum()
+    }
+
     /// Writes the bundle to `out`, from its beginning, with a new nonce. Returns its length in bytes.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::report::duration;
 use crate::report::stats::{Bytes, Places, Record, Stats, ms, utc};
-use crate::run::{End, Jobs, Progress, State};
+use crate::run::{Bundled, End, Jobs, Progress, State};
 
 /// `71 jobs in 12.3 s: 69 on distcc, 2 here (2 could not run there)`
 pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> String {
@@ -37,7 +37,7 @@ pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> Strin
     if failed > 0 {
         line += &format!(", {failed} failed");
     }
-    let (sent, _) = jobs.bundled();
+    let Bundled { sent, .. } = jobs.bundled();
     if sent > 0 {
         line += &format!("; sent {:.1} MB", sent as f64 / 1e6);
     }
@@ -60,7 +60,7 @@ impl Link<'_> {
         let places =
             Places { cache: 0, farm: jobs.made_at(Place::Farm), local: jobs.made_at(Place::Local) };
         let forced = self.forced.join("; ");
-        let (sent, received) = jobs.bundled();
+        let Bundled { sent, pieces, received } = jobs.bundled();
         Stats {
             schema: 1,
             bridge: env!("CARGO_PKG_VERSION"),
@@ -77,7 +77,7 @@ impl Link<'_> {
             fallbacks: jobs.fallbacks(),
             tool_local: jobs.tool_local(),
             hosts: jobs.hosts(),
-            bytes: Bytes { inputs: all, distinct, sent, received },
+            bytes: Bytes { inputs: all, distinct, sent, pieces, received },
             wall_ms: ms(self.began.elapsed()),
             signal: end.signal,
             overrides: (!forced.is_empty()).then_some(forced),

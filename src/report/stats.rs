@@ -53,6 +53,7 @@ pub struct Bytes {
     pub inputs: u64,
     pub distinct: u64,
     pub sent: u64,
+    pub pieces: u64,
     pub received: u64,
 }
 

@@ -58,6 +58,21 @@ impl Run<'_> {
         self.local.push(size, job);
     }
 
+    /// The further attempts that the farm may make at the job of `report`. One that took too long gets one on
+    /// another host, where hosts are chosen here: where it was, it would take as long again.
+    pub(super) fn retries_left(&self, report: &Report) -> u32 {
+        let job = report.which.job;
+        let elsewhere = || {
+            let another = self.fleet.as_ref().is_some_and(|fleet| fleet.has_another(job));
+            another && self.jobs.timed_out(job) == 1
+        };
+        match report.outcome {
+            _ if !self.farm_works => 0,
+            Outcome::TimedOut if !elsewhere() => 0,
+            _ => self.setup.plan.limits.retries.saturating_sub(self.jobs.retries(job)),
+        }
+    }
+
     /// A farm that only fails is not asked again in this link.
     pub(super) fn weigh_farm(&mut self, report: &Report) {
         if self.fleet.is_some() {

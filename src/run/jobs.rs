@@ -38,14 +38,24 @@ pub struct Progress {
 pub struct Jobs {
     all: Vec<Progress>,
     done: usize,
-    sent: u64,
-    received: u64,
+    bundled: Bundled,
+}
+
+/// Bytes of bundles.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bundled {
+    /// That were given to clients.
+    pub sent: u64,
+    /// Of the inputs in them that jobs can share, before they were compressed.
+    pub pieces: u64,
+    /// That came back.
+    pub received: u64,
 }
 
 impl Jobs {
     /// Jobs of which none has begun.
     pub fn new(count: usize) -> Self {
-        Jobs { all: vec![Progress::default(); count], done: 0, sent: 0, received: 0 }
+        Jobs { all: vec![Progress::default(); count], done: 0, bundled: Bundled::default() }
     }
 
     /// Counts an attempt that begins, and says its number.
@@ -55,8 +65,9 @@ impl Jobs {
     }
 
     pub(super) fn record(&mut self, report: &Report) {
-        self.sent += report.sent;
-        self.received += report.received;
+        self.bundled.sent += report.sent;
+        self.bundled.pieces += report.pieces;
+        self.bundled.received += report.received;
         self.all[report.which.job].tries.push(Try {
             place: Some(report.which.place),
             host: report.host.clone(),
@@ -95,6 +106,12 @@ impl Jobs {
     /// Further attempts on the farm that a job has had.
     pub(super) fn retries(&self, job: usize) -> u32 {
         self.all[job].retries
+    }
+
+    /// Attempts at a job that took too long.
+    pub(super) fn timed_out(&self, job: usize) -> usize {
+        let tries = self.all[job].tries.iter();
+        tries.filter(|attempt| attempt.outcome == Outcome::TimedOut).count()
     }
 
     pub(super) fn go_home(&mut self, job: usize) {
@@ -157,9 +174,9 @@ impl Jobs {
         self.all[job].tries.last().map(|attempt| &*attempt.reason)
     }
 
-    /// Bytes of bundles that were given to clients, and that came back.
-    pub fn bundled(&self) -> (u64, u64) {
-        (self.sent, self.received)
+    /// What was sent, and what came back.
+    pub fn bundled(&self) -> Bundled {
+        self.bundled
     }
 
     /// The hosts that made objects, with their numbers.
