@@ -115,7 +115,7 @@ fn long_job() -> Client {
 }
 
 /// How many functions such a module has.
-const LONG: usize = 900;
+const LONG: usize = 100;
 
 /// All of the host ends while the real compiler is at work there.
 #[test]
@@ -124,9 +124,9 @@ fn a_host_that_dies_while_clang_works() {
     let fault = Fault {
         why: "its daemon hung up",
         then: &|host| {
-            host.process("clang-22");
+            let compiler = host.compiler();
             thread::sleep(Duration::from_millis(300));
-            host.process("clang-22");
+            assert_eq!(host.compiler(), compiler, "it was done too soon");
             host.kill();
         },
         ..Fault::default()
@@ -141,9 +141,7 @@ fn a_compiler_that_is_killed_on_its_host() {
     let fault = Fault {
         why: "was killed",
         options: &["--retries=0"],
-        then: &|host| {
-            rustix::process::kill_process(host.process("clang-22"), Signal::KILL).unwrap()
-        },
+        then: &|host| rustix::process::kill_process(host.compiler(), Signal::KILL).unwrap(),
         ..Fault::default()
     };
     let client = long_job();

@@ -168,7 +168,7 @@ impl<'a> Job<'a> {
                 Answer::CannotRead { newest: bundle::FORMAT, oldest: bundle::OLDEST_READ }
             }
             Fault::MissingPieces(pieces) => Answer::MissingPieces { pieces },
-            Fault::Here { error, .. } if is_full(&error) => Answer::Busy { reason },
+            Fault::Here { error, .. } if is_full(&error) => Answer::Unfit { reason },
             Fault::NotABundle
             | Fault::NoHeader
             | Fault::DamagedHeader

@@ -121,16 +121,23 @@ impl Host {
         format!("{}/{SLOTS}", self.name)
     }
 
-    /// The number of a process of this host whose program ends in `name`, as soon as there is one.
+    /// The compiler that a worker of this host has started, as soon as there is one. It has no mark: workers
+    /// keep their environment to themselves.
     #[track_caller]
-    pub(crate) fn process(&self, name: &str) -> Pid {
+    pub(crate) fn compiler(&self) -> Pid {
         let mut found = None;
-        until(&format!("{name} on {}", self.name), || {
-            let is = |argv: &[String]| argv.first().is_some_and(|program| program.ends_with(name));
-            found = self.marked.alive().into_iter().find(|process| is(&process.argv));
+        until(&format!("a compiler on {}", self.name), || {
+            let is_worker = |argv: &[String]| argv.iter().any(|arg| arg.ends_with("dtlto-worker"));
+            let workers =
+                self.marked.alive().into_iter().filter(|process| is_worker(&process.argv));
+            found = workers.flat_map(|worker| children(worker.pid)).find(|child| {
+                let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+                // It is asked who it is, too.
+                String::from_utf8_lossy(&line).contains("-fthinlto-index")
+            });
             found.is_some()
         });
-        found.unwrap().pid
+        Pid::from_raw(found.unwrap()).unwrap()
     }
 
     /// Ends the daemon and all that it has started, as a power cut does.
@@ -152,6 +159,14 @@ impl Host {
             let _ = kill_process(process.pid, Signal::STOP);
         }
     }
+}
+
+fn children(parent: Pid) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }
 
 impl Drop for Host {
