@@ -5,12 +5,11 @@
 
 mod kit;
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use kit::{Client, Folder, Host, Output, Run, clang, note, skip, skip_without, until};
+use kit::{Client, Host, Output, Run, note, skip, skip_without, until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -93,30 +92,6 @@ fn a_host_that_dies_in_mid_job() {
     assert_fails_midway(Client::new, &fault);
 }
 
-/// A module for which clang takes some seconds.
-fn long_job() -> Client {
-    let (folder, mut source) = (Folder::new(), String::new());
-    for n in 0..LONG {
-        let _ = write!(
-            source,
-            "int f{n}(int *p, int n) {{ int s = {n};
-             for (int i = 0; i < n; i++) for (int j = 0; j < i; j++) s += p[i] * {n} ^ p[j] >> (i & 7);
-             for (int i = 0; i < n; i++) p[i] = p[i] * s + p[n - i];
-             return s; }}\n"
-        );
-    }
-    let calls: String = (0..LONG).map(|n| format!(" + f{n}(p, n)")).collect();
-    folder.write(
-        "main.c",
-        source + "int main(int n, char **v) { int p[64] = {n}; return 0" + &calls + "; }",
-    );
-    clang().args(["-O1", "-flto=thin", "-c", "main.c"]).cwd(folder.path("")).go().ok();
-    Client::of(folder, &["main.o"], &[])
-}
-
-/// How many functions such a module has.
-const LONG: usize = 100;
-
 /// All of the host ends while the real compiler is at work there.
 #[test]
 fn a_host_that_dies_while_clang_works() {
@@ -131,7 +106,7 @@ fn a_host_that_dies_while_clang_works() {
         },
         ..Fault::default()
     };
-    assert_fails_midway(long_job, &fault);
+    assert_fails_midway(Client::with_long_job, &fault);
 }
 
 /// The system of the host ends the compiler alone, as it does where memory runs out.
@@ -144,7 +119,7 @@ fn a_compiler_that_is_killed_on_its_host() {
         then: &|host| rustix::process::kill_process(host.compiler(), Signal::KILL).unwrap(),
         ..Fault::default()
     };
-    let client = long_job();
+    let client = Client::with_long_job();
     fault.link(&client, "--fallback=never", None).code(4);
     client.assert_nothing_left();
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Folder, LinkJobs, MARK, Marked, Modules, Output, Run};
-use super::{assert_bridged, bridge, bridge_path, tool, until};
+use super::{assert_bridged, bridge, bridge_path, long_module, tool, until};
 
 /// A daemon that is being prepared. What a field says is what an administrator would have done.
 pub(crate) struct Plan {
@@ -121,23 +121,10 @@ impl Host {
         format!("{}/{SLOTS}", self.name)
     }
 
-    /// The compiler that a worker of this host has started, as soon as there is one. It has no mark: workers
-    /// keep their environment to themselves.
+    /// The compiler of a job on this host, as soon as there is one.
     #[track_caller]
     pub(crate) fn compiler(&self) -> Pid {
-        let mut found = None;
-        until(&format!("a compiler on {}", self.name), || {
-            let is_worker = |argv: &[String]| argv.iter().any(|arg| arg.ends_with("dtlto-worker"));
-            let workers =
-                self.marked.alive().into_iter().filter(|process| is_worker(&process.argv));
-            found = workers.flat_map(|worker| children(worker.pid)).find(|child| {
-                let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-                // It is asked who it is, too.
-                String::from_utf8_lossy(&line).contains("-fthinlto-index")
-            });
-            found.is_some()
-        });
-        Pid::from_raw(found.unwrap()).unwrap()
+        self.marked.compiler()
     }
 
     /// Ends the daemon and all that it has started, as a power cut does.
@@ -159,14 +146,6 @@ impl Host {
             let _ = kill_process(process.pid, Signal::STOP);
         }
     }
-}
-
-fn children(parent: Pid) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
 }
 
 impl Drop for Host {
@@ -306,6 +285,14 @@ impl Client {
         let name = names.find(|name| name.ends_with(".dist-file.json")).unwrap();
         let file = jobs.folder.path(name);
         Client { home: Folder::new(), jobs, file }
+    }
+
+    /// One job, for which clang takes some seconds.
+    #[track_caller]
+    pub(crate) fn with_long_job() -> Client {
+        let folder = Folder::new();
+        long_module(&folder, "main.o");
+        Client::of(folder, &["main.o"], &[])
     }
 
     /// `run` as this user would run it, without `DISTCC_HOSTS`.

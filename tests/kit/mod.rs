@@ -24,7 +24,9 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cargo::assert_cargo_project;
-pub(crate) use distccd::{Client, Host, SLOTS, assert_all_agree, free_port, note, through_distcc};
+pub(crate) use distccd::{
+    Client, Host, SLOTS, assert_all_agree, daemons_user, free_port, note, through_distcc,
+};
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
 pub(crate) use jobs::{Jobs, MAKE, seed};
@@ -32,7 +34,7 @@ pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use lld::Lld;
 pub(crate) use network::{Network, Way};
 pub(crate) use processes::{MARK, Marked, Process, until};
-pub(crate) use programs::{Family, Modules, lua};
+pub(crate) use programs::{Family, Modules, long_module, lua};
 pub(crate) use run::{Output, Run, Running};
 pub(crate) use same::{assert_bridged, assert_identical, assert_identical_as, assert_own_commands};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};

@@ -142,6 +142,11 @@ impl Running {
         kill_process_group(self.pid(), signal).unwrap();
     }
 
+    /// What it has printed on stdout so far.
+    pub(crate) fn stdout(&mut self) -> String {
+        text(&mut self.stdout)
+    }
+
     /// What it has printed on stderr so far.
     pub(crate) fn stderr(&mut self) -> String {
         text(&mut self.stderr)
