@@ -54,7 +54,7 @@ fn incompressible() -> Client {
 }
 
 /// What distcc and the bridge leave to the time limit.
-const LIMIT: &str = "--timeout=4";
+const LIMIT: &str = "--timeout=5";
 /// Bytes that are certainly those of a bundle, and certainly not all of it.
 const PART: u64 = 60_000;
 
@@ -111,7 +111,7 @@ fn link_with_cut(moment: Moment, fallback: &str, second: bool) -> Option<(Client
     moment.cut(&network, &host, way, before);
     let output = running.wait();
     let output =
-        output.stderr_has(&format!("{} failed at 1 attempt: it took longer than 4", host.name));
+        output.stderr_has(&format!("{} failed at 1 attempt: it took longer than 5", host.name));
     if let Some(good) = good {
         assert_eq!(client.stats()["hosts"], json!({&*good.name: 1}), "{output}");
     }
