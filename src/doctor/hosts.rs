@@ -71,7 +71,8 @@ pub(super) fn table(
         }
     }
     if asked.is_empty() {
-        text += "FAIL no host is left\n     next: see the notes, and which hosts an override forbids\n";
+        text +=
+            "FAIL no host is left\n     next: see the notes, and which hosts an override forbids\n";
     }
     let well = !found.is_empty() && found.iter().all(|(verdict, _)| verdict.is_good());
     Ok(Table { text, well })
