@@ -1,11 +1,18 @@
 //! Somebody else's cache as a store of finished objects: asked before a job runs, fed after it. It knows keys and
 //! files; it does not know jobs' fates, queues or how many calls are in flight.
 
+mod breaker;
+pub mod client;
+pub mod entry;
+pub mod key;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+pub use client::{Answer, Client, Feed, Hit, Mode, Opener};
 
 use crate::process::Groups;
 
@@ -70,7 +77,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The cache did not say whether it has the entry, or did not give it. Whatever `into` holds then is nothing.
     fn get(&self, key: &Key, into: &Path, deadline: Instant) -> Result<bool, Trouble>;
 
-    /// Stores the file `entry`, which is left as it is.
+    /// Stores the file `entry`, which is left as it is. What the cache has of this key is replaced: it may be damaged.
     ///
     /// # Errors
     /// The cache did not take it, as far as it tells.
