@@ -83,7 +83,7 @@ pub enum Task {
         compiler: Option<String>,
         /// Options of the run.
         #[command(flatten)]
-        options: Options,
+        options: Box<Options>,
     },
     /// Run the job in a request, as farms do: `worker IN OUT`, `worker -c IN -o OUT`; `worker --check` tells whether
     /// this host would, `worker --status` what it did
@@ -180,8 +180,8 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub cache_feed: Option<CacheFeed>,
     /// Part of every key: change it in the whole team to leave behind what is in the cache
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub cache_salt: String,
+    #[arg(long, value_name = "TEXT")]
+    pub cache_salt: Option<String>,
     /// Jobs at once on this machine [default: the cores that cgroup and affinity leave; a make or
     /// ninja job server is honoured, else all your links here share them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]

@@ -58,7 +58,7 @@ impl Link<'_> {
         toolchain: Result<Toolchain, String>,
         library: Arc<Library>,
     ) -> Option<Result<Keys, String>> {
-        let salt = &self.request.options.cache_salt;
+        let salt = self.request.options.cache_salt.as_deref().unwrap_or_default();
         let made = |toolchain| Keys::new(toolchain, library, salt);
         self.wants_cache().then(|| toolchain.map(made))
     }
