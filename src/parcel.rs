@@ -325,7 +325,7 @@ impl Answered {
 }
 
 /// What a stranger wrote, without what a terminal would obey, and no longer than people read.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     const MOST: usize = 500;
     let plain = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),

@@ -200,7 +200,7 @@ impl Client {
 fn take(entry: &Path, key: &Key, job: &Job, places: &[String]) -> Answer {
     let paths: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
     let read = match File::open(entry) {
-        Ok(file) => entry::read(file, key, &paths),
+        Ok(file) => entry::read(file, key, &paths, entry::TOTAL_LIMIT),
         Err(error) => return Answer::Damaged(format!("it cannot be read: {error}")),
     };
     let (origin, stated) = match read {

@@ -22,6 +22,7 @@ use zstd::stream::{read::Decoder, write::Encoder};
 
 use super::Key;
 use crate::bundle::Digest;
+use crate::parcel::one_line;
 
 const MAGIC: &[u8; 8] = b"dtlto-en";
 const FORMAT: u32 = 1;
@@ -34,7 +35,7 @@ const PRINTED_LIMIT: usize = 64 << 10;
 /// Outputs of a job.
 const OUTPUTS_LIMIT: usize = 1000;
 /// Bytes of all outputs.
-const TOTAL_LIMIT: u64 = 1 << 30;
+pub const TOTAL_LIMIT: u64 = 1 << 30;
 /// Stores compress too; this much is for the way there.
 const LEVEL: i32 = 1;
 /// 128 MiB: what zstd itself writes on any usual level.
@@ -96,7 +97,7 @@ pub enum Unread {
 }
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, Unread> {
-    Err(Unread::Damaged(Damage(what.into())))
+    Err(Unread::Damaged(Damage(one_line(&what.into()))))
 }
 
 /// Writes the entry of `outputs`, a job's files in its own order, into the new file `to`.
@@ -159,13 +160,19 @@ fn pass(mut from: impl Read, to: &mut impl Write) -> io::Result<Output> {
     }
 }
 
-/// Reads the entry `from` of `key`, and makes its outputs as the new files `places`, all of them or none.
+/// Reads the entry `from` of `key`, and makes its outputs as the new files `places`, all of them or none, and no more
+/// than `limit` bytes.
 ///
 /// # Errors
 /// See [`Unread`].
-pub fn read(from: impl Read, key: &Key, places: &[PathBuf]) -> Result<(Made, Vec<Output>), Unread> {
+pub fn read(
+    from: impl Read,
+    key: &Key,
+    places: &[PathBuf],
+    limit: u64,
+) -> Result<(Made, Vec<Output>), Unread> {
     let mut from = BufReader::new(from);
-    let head = head(&mut from, key)?;
+    let head = head(&mut from, key, limit)?;
     if head.outputs.len() != places.len() {
         let (has, wants) = (head.outputs.len(), places.len());
         return damaged(format!("it has {has} outputs, the job has {wants}"));
@@ -178,7 +185,7 @@ pub fn read(from: impl Read, key: &Key, places: &[PathBuf]) -> Result<(Made, Vec
     Ok((head.made, head.outputs))
 }
 
-fn head(from: &mut impl Read, key: &Key) -> Result<Head, Unread> {
+fn head(from: &mut impl Read, key: &Key, limit: u64) -> Result<Head, Unread> {
     let mut fixed = [0; FIXED];
     read_all(from, &mut fixed)?;
     let number =
@@ -206,7 +213,7 @@ fn head(from: &mut impl Read, key: &Key) -> Result<Head, Unread> {
     if head.key != bundle_digest(key) {
         return damaged("it belongs to another key");
     }
-    if total.is_none_or(|total| total > TOTAL_LIMIT) {
+    if total.is_none_or(|total| total > limit) {
         return damaged("its outputs are too large");
     }
     Ok(head)
@@ -293,7 +300,7 @@ mod tests {
     fn taken(bytes: &[u8], outputs: usize) -> Result<Vec<Vec<u8>>, String> {
         let folder = tempfile::tempdir().unwrap();
         let places: Vec<_> = (0..outputs).map(|n| folder.path().join(format!("o{n}"))).collect();
-        match read(bytes, &KEY, &places) {
+        match read(bytes, &KEY, &places, TOTAL_LIMIT) {
             Ok((found, _)) => {
                 assert_eq!(found, made());
                 Ok(places.iter().map(|place| fs::read(place).unwrap()).collect())
@@ -319,7 +326,7 @@ mod tests {
     #[test]
     fn an_entry_of_another_key_or_job_is_damage() {
         let (_folder, bytes) = entry(&[b"object"]);
-        let refused = read(&*bytes, &Key([8; 32]), &["/nowhere/o".into()]);
+        let refused = read(&*bytes, &Key([8; 32]), &["/nowhere/o".into()], TOTAL_LIMIT);
         let Err(Unread::Damaged(damage)) = refused else { panic!("{refused:?}") };
         assert_eq!(damage.to_string(), "it belongs to another key");
         assert!(taken(&bytes, 2).unwrap_err().contains("the job has 2"));
@@ -351,7 +358,7 @@ mod tests {
     #[test]
     fn what_this_machine_cannot_do_is_not_damage() {
         let (_folder, bytes) = entry(&[b"object"]);
-        let refused = read(&*bytes, &KEY, &["/nowhere/o".into()]);
+        let refused = read(&*bytes, &KEY, &["/nowhere/o".into()], TOTAL_LIMIT);
         assert!(matches!(refused, Err(Unread::Failed(_))), "{refused:?}");
     }
 

@@ -22,7 +22,7 @@ pub struct Key([u8; 32]);
 
 impl Key {
     /// The key of this BLAKE3 digest.
-    pub fn new(digest: [u8; 32]) -> Self {
+    pub const fn new(digest: [u8; 32]) -> Self {
         Key(digest)
     }
 

@@ -16,6 +16,7 @@ use crate::attempt::{Report, Setup};
 use crate::cache::{Answer, Client, Feed, Hit, Mode, key};
 use crate::cli::CacheFeed;
 use crate::collect;
+use crate::parcel::one_line;
 use crate::report::stats::{Caching, ms};
 
 /// Calls at once.
@@ -218,7 +219,7 @@ impl Run<'_> {
                 cache.tally.hits += 1;
                 let Hit { outputs, origin, .. } = *hit;
                 self.reporter.detail_with(|| {
-                    let (host, at) = (&origin.host, &origin.at);
+                    let [host, at] = [&origin.host, &origin.at].map(|text| one_line(text));
                     format!("{module}: from {name}, made on {host}, stored at {at}")
                 });
                 self.reporter.words(origin.printed.as_bytes());
