@@ -288,7 +288,29 @@ pub const TOOLCHAIN: [&str; 5] =
     ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
 /// What the names of variables for caches begin with.
-const CACHES: [&str; 6] = ["CCACHE_", "HOME", "PATH", "SCCACHE_", "TMPDIR", "XDG_"];
+/// Storages of sccache take their credentials from variables of their own, and go through proxies.
+const CACHES: [&str; 20] = [
+    "ACTIONS_",
+    "ALIBABA_CLOUD_",
+    "ALL_PROXY",
+    "AWS_",
+    "AZURE_",
+    "CCACHE_",
+    "GOOGLE_",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "PATH",
+    "SCCACHE_",
+    "SSL_CERT_",
+    "TENCENTCLOUD_",
+    "TMPDIR",
+    "XDG_",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 fn variable(name: &str) -> Option<OsString> {

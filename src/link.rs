@@ -103,9 +103,9 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     for name in &request.environment.unknown {
         reporter.notice(&format!("the variable {name} belongs to no option; see --help"));
     }
+    cache::check(&request.options).map_err(cli::usage)?;
     let folder = request.environment.adapters.as_deref();
     let adapter = adapter::load(&request.options.adapter, folder).map_err(cli::usage)?;
-    cache::check(&request.options).map_err(cli::usage)?;
     let local = adapter::load("local", None).map_err(|error| Failure::new(Exit::Bug, error))?;
     let file = read(&mut request, &mut reporter)?;
     let server = request.server.take();
