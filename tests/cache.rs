@@ -47,6 +47,7 @@ impl<'a> Checkout<'a> {
         let archive = format!("{place}/libz.a");
         let members: Vec<String> = (5..SIZE).map(name).collect();
         llvm_ar().arg("rc").arg(&archive).args(members).cwd(folder.path("")).go().ok();
+        let archive = format!("-Wl,--whole-archive,{archive},--no-whole-archive");
         let args = (0..5).map(name).chain([archive, "-lstdc++".into()]).collect();
         Checkout { user, folder, args }
     }
@@ -105,7 +106,10 @@ impl Linked {
         for record in stats["records"].as_array().unwrap() {
             assert_eq!(record["outcome"], "done");
             if record["place"] == "cache" {
-                assert_eq!((&record["attempts"], &record["tries"]), (&0.into(), &Value::Array(vec![])));
+                assert_eq!(
+                    (&record["attempts"], &record["tries"]),
+                    (&0.into(), &Value::Array(vec![]))
+                );
                 assert!(record["host"].is_string() && record["outputs"][0]["blake3"].is_string());
             }
         }
@@ -275,7 +279,7 @@ fn objects_of_other_farms_are_stored_only_if_the_user_says_so() {
     let checkout = Checkout::new(&user, "o");
     let manifest = serde_json::json!({
         "schema": 1, "name": "mine", "summary": "It mounts our disks.", "place": "farm",
-        "hand_over": "each", "tool": "env", "command": ["{tool}", "{compiler}", "{args...}"], "slots": 4,
+        "hand_over": "each", "shipping": "direct", "tool": "env", "command": ["{tool}", "{compiler}", "{args...}"], "slots": 4,
     });
     let manifest = checkout.folder.write("mine.json", manifest.to_string());
     let adapter = format!("--adapter={}", manifest.display());
@@ -308,7 +312,10 @@ fn what_the_compiler_printed_is_seen_with_a_hit_too() {
         let (user, folder) = (User::new(), Folder::new());
         let source = "void use(char *); int main() { char large[9000]; use(large); return 0; }";
         folder.write("a.cpp", source);
-        folder.write("b.cpp", "__attribute__((noinline)) void use(char *p) { *(volatile char *)p = 1; }");
+        folder.write(
+            "b.cpp",
+            "__attribute__((noinline)) void use(char *p) { *(volatile char *)p = 1; }",
+        );
         let flags = ["-O1", "-flto=thin", "-Wframe-larger-than=4000", "-c", "a.cpp", "b.cpp"];
         clangxx().args(flags).cwd(folder.path("")).go().ok();
         let args = ["a.o", "b.o"].map(str::to_owned).to_vec();
