@@ -1,6 +1,11 @@
 //! Somebody else's cache as a store of finished objects: asked before a job runs, fed after it. It knows keys and
 //! files; it does not know jobs' fates, queues or how many calls are in flight.
 
+mod ccache;
+mod sccache;
+mod server;
+mod shim;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -118,6 +123,11 @@ pub struct About {
 /// # Errors
 /// The tool is too old, or its cache cannot be reached.
 pub fn open(kind: Kind, about: &About) -> Result<Box<dyn Store>, Trouble> {
-    let _ = about;
-    Err(Trouble::Failed(format!("{kind} is not built yet")))
+    Ok(match kind {
+        Kind::Sccache => Box::new(sccache::Sccache::open(about)?),
+        Kind::Ccache => Box::new(ccache::Ccache::open(about)?),
+    })
 }
+
+/// What is said of an entry that was given to a tool and is not there afterwards.
+const NOT_KEPT: &str = "it did not keep the entry: its storage is full, broken or may only be read";
