@@ -54,7 +54,7 @@ fn run() -> ExitCode {
             doctor::doctor(&adapter, compiler.as_deref(), &environment)
         }
         Some(Task::Replay { folder, compiler, options }) => {
-            replay(&folder, compiler, options, &environment)
+            replay(&folder, compiler, *options, &environment)
         }
         // All its other forms were dealt with above.
         Some(Task::Worker { .. }) => Ok(Ending { exit: Exit::Usage, signal: None }),

@@ -1,7 +1,11 @@
 //! Somebody else's cache as a store of finished objects: asked before a job runs, fed after it. It knows keys and
 //! files; it does not know jobs' fates, queues or how many calls are in flight.
 
+mod breaker;
 mod ccache;
+pub mod client;
+pub mod entry;
+pub mod key;
 mod sccache;
 mod server;
 mod shim;
@@ -12,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use client::{Answer, Client, Feed, Hit, Mode, Opener};
+
 use crate::process::Groups;
 
 /// The content of a job, as a name: two jobs of the same key make the same objects.
@@ -20,7 +26,7 @@ pub struct Key([u8; 32]);
 
 impl Key {
     /// The key of this BLAKE3 digest.
-    pub fn new(digest: [u8; 32]) -> Self {
+    pub const fn new(digest: [u8; 32]) -> Self {
         Key(digest)
     }
 
@@ -75,11 +81,20 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The cache did not say whether it has the entry, or did not give it. Whatever `into` holds then is nothing.
     fn get(&self, key: &Key, into: &Path, deadline: Instant) -> Result<bool, Trouble>;
 
-    /// Stores the file `entry`, which is left as it is.
+    /// Stores the file `entry`, which is left as it is. What the cache has of this key is replaced: it may be damaged.
     ///
     /// # Errors
     /// The cache did not take it, as far as it tells.
     fn put(&self, key: &Key, entry: &Path, deadline: Instant) -> Result<(), Trouble>;
+
+    /// Where the entries are and what else there is to know, a line each, for people.
+    ///
+    /// # Errors
+    /// The cache did not tell.
+    fn describe(&self, deadline: Instant) -> Result<Vec<String>, Trouble> {
+        let _ = deadline;
+        Ok(Vec::new())
+    }
 }
 
 /// Which tool.

@@ -262,6 +262,7 @@ fn storage(about: &About, config: &Config) -> String {
     let version = program.map(|found| format!("{} {}", found.len(), found.mtime()));
     let counts = |name: &str| match name {
         "XDG_CACHE_HOME" | "XDG_CONFIG_HOME" => true,
+        "PATH" | "TMPDIR" => false,
         _ => {
             !["CCACHE_", "XDG_"].iter().any(|prefix| name.starts_with(prefix))
                 && !NOT_A_SERVERS.contains(&name)
