@@ -2,9 +2,13 @@
 //! files; it does not know jobs' fates, queues or how many calls are in flight.
 
 mod breaker;
+mod ccache;
 pub mod client;
 pub mod entry;
 pub mod key;
+mod sccache;
+mod server;
+mod shim;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,6 +86,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// The cache did not take it, as far as it tells.
     fn put(&self, key: &Key, entry: &Path, deadline: Instant) -> Result<(), Trouble>;
+
+    /// Where the entries are and what else there is to know, a line each, for people.
+    ///
+    /// # Errors
+    /// The cache did not tell.
+    fn describe(&self, deadline: Instant) -> Result<Vec<String>, Trouble> {
+        let _ = deadline;
+        Ok(Vec::new())
+    }
 }
 
 /// Which tool.
@@ -125,6 +138,11 @@ pub struct About {
 /// # Errors
 /// The tool is too old, or its cache cannot be reached.
 pub fn open(kind: Kind, about: &About) -> Result<Box<dyn Store>, Trouble> {
-    let _ = about;
-    Err(Trouble::Failed(format!("{kind} is not built yet")))
+    Ok(match kind {
+        Kind::Sccache => Box::new(sccache::Sccache::open(about)?),
+        Kind::Ccache => Box::new(ccache::Ccache::open(about)?),
+    })
 }
+
+/// What is said of an entry that was given to a tool and is not there afterwards.
+const NOT_KEPT: &str = "it did not keep the entry: its storage is full, broken or may only be read";

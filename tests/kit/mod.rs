@@ -18,6 +18,7 @@ mod processes;
 mod programs;
 mod run;
 mod same;
+pub(crate) mod stores;
 mod worker;
 
 use std::path::{Path, PathBuf};
