@@ -198,8 +198,9 @@ fn a_signal_ends_the_caches_tool_and_leaves_nothing() {
         until("a call", sleeps);
         let began = Instant::now();
         run.signal_group(Signal::TERM);
-        run.wait();
+        // The group is not killed before the bridge has written its statistics.
         until("the statistics", || scene.folder.path("stats.json").exists());
+        run.wait();
         until("the end of all", || scene.user.marked.alive().is_empty());
         assert!(began.elapsed() < Duration::from_secs(3), "{mode}: {:?}", began.elapsed());
         let left = scene.folder.list("").into_iter().filter(|name| !before.contains(name));
