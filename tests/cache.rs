@@ -339,7 +339,7 @@ fn with_variables(user: &User, folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn a_cargo_project_hits_in_another_folder_with_its_prefix_remapped() {
+fn a_cargo_project_hits_in_another_folder() {
     skip_without!("clang-22", "ld.lld-22", "cargo", "rustc", "ccache");
     let (user, folder) = (User::new(), Folder::new());
     let distributor = with_variables(&user, &folder);
