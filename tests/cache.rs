@@ -105,7 +105,10 @@ impl Linked {
         for record in stats["records"].as_array().unwrap() {
             assert_eq!(record["outcome"], "done");
             if record["place"] == "cache" {
-                assert_eq!((&record["attempts"], &record["tries"]), (&0.into(), &Value::Array(vec![])));
+                assert_eq!(
+                    (&record["attempts"], &record["tries"]),
+                    (&0.into(), &Value::Array(vec![]))
+                );
                 assert!(record["host"].is_string() && record["outputs"][0]["blake3"].is_string());
             }
         }
@@ -308,7 +311,10 @@ fn what_the_compiler_printed_is_seen_with_a_hit_too() {
         let (user, folder) = (User::new(), Folder::new());
         let source = "void use(char *); int main() { char large[9000]; use(large); return 0; }";
         folder.write("a.cpp", source);
-        folder.write("b.cpp", "__attribute__((noinline)) void use(char *p) { *(volatile char *)p = 1; }");
+        folder.write(
+            "b.cpp",
+            "__attribute__((noinline)) void use(char *p) { *(volatile char *)p = 1; }",
+        );
         let flags = ["-O1", "-flto=thin", "-Wframe-larger-than=4000", "-c", "a.cpp", "b.cpp"];
         clangxx().args(flags).cwd(folder.path("")).go().ok();
         let args = ["a.o", "b.o"].map(str::to_owned).to_vec();
