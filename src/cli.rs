@@ -73,6 +73,9 @@ pub enum Task {
         /// Ask hosts for this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
         #[arg(long, value_name = "PATH")]
         compiler: Option<String>,
+        /// The cache to look at: an entry is stored and asked for
+        #[arg(long, value_enum, default_value = "none")]
+        cache: Cache,
     },
     /// Run the jobs again that a link kept with --save
     Replay {

@@ -50,8 +50,8 @@ fn run() -> ExitCode {
             })
         }
         Some(Task::Adapters { names }) => doctor::adapters(&names, &environment),
-        Some(Task::Doctor { adapter, compiler }) => {
-            doctor::doctor(&adapter, compiler.as_deref(), &environment)
+        Some(Task::Doctor { adapter, compiler, cache }) => {
+            doctor::doctor(&adapter, compiler.as_deref(), cache, &environment)
         }
         Some(Task::Replay { folder, compiler, options }) => {
             replay(&folder, compiler, *options, &environment)

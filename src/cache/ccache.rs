@@ -3,7 +3,6 @@
 //! has no server.
 
 use std::path::Path;
-
 use std::time::Instant;
 
 use super::shim::{Called, Calls, ask, check_version, version};
@@ -58,7 +57,7 @@ impl Ccache {
 }
 
 /// The value of `name` among lines `(where) name = value`.
-pub(super) fn setting<'a>(settings: &'a str, name: &str) -> Option<&'a str> {
+fn setting<'a>(settings: &'a str, name: &str) -> Option<&'a str> {
     settings.lines().find_map(|line| {
         let line = line.split_once(") ").map_or(line, |(_, line)| line);
         line.split_once(" =").filter(|(found, _)| *found == name).map(|(_, value)| value.trim())
@@ -80,6 +79,14 @@ impl Store for Ccache {
             Called::Made => Ok(()),
             Called::Absent | Called::NotTaken => Err(Trouble::Failed(super::NOT_KEPT.into())),
         }
+    }
+
+    fn describe(&self, deadline: Instant) -> Result<Vec<String>, Trouble> {
+        let settings = self.calls.ask(&["--show-config"], deadline)?;
+        let value = |name: &str| setting(&settings, name).filter(|value| !value.is_empty());
+        let shown = ["cache_dir", "max_size", "remote_storage", "remote_only", "namespace"];
+        let lines = shown.into_iter().filter_map(|name| Some(format!("{name}: {}", value(name)?)));
+        Ok(lines.collect())
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 pub use client::{Answer, Client, Feed, Hit, Mode, Opener};
 
+use crate::cli::Cache;
 use crate::process::Groups;
 
 /// The content of a job, as a name: two jobs of the same key make the same objects.
@@ -104,6 +105,17 @@ pub enum Kind {
     Sccache,
     /// ccache 4.13 or newer.
     Ccache,
+}
+
+impl Kind {
+    /// The one that an option names.
+    pub fn of(option: Cache) -> Option<Self> {
+        match option {
+            Cache::None => None,
+            Cache::Sccache => Some(Kind::Sccache),
+            Cache::Ccache => Some(Kind::Ccache),
+        }
+    }
 }
 
 impl fmt::Display for Kind {

@@ -93,4 +93,23 @@ impl Store for Sccache {
             Called::NotTaken => Err(Trouble::Failed(NOT_TAKEN.into())),
         }
     }
+
+    fn describe(&self, deadline: Instant) -> Result<Vec<String>, Trouble> {
+        let printed = self.calls.ask(&["--show-stats", "--stats-format=json"], deadline)?;
+        let told: serde_json::Value = serde_json::from_str(&printed)
+            .map_err(|error| Trouble::Failed(format!("its statistics: {error}")))?;
+        let text = |name: &str| told[name].as_str().unwrap_or("?").to_owned();
+        let count = |name: &str| told["stats"][name].as_u64().unwrap_or(0);
+        Ok(vec![
+            self.server.shown(),
+            format!("storage: {}", text("cache_location")),
+            format!(
+                "since the server of sccache {} started: {} calls, {} errors of reading, {} of writing",
+                text("version"),
+                count("compile_requests"),
+                count("cache_read_errors"),
+                count("cache_write_errors")
+            ),
+        ])
+    }
 }

@@ -99,6 +99,8 @@ impl Address {
 #[derive(Debug)]
 pub(super) struct Server {
     address: Address,
+    /// The user has named the address.
+    of_the_user: bool,
     /// The start of the names of what is kept about it: a lock, the last trouble, its settings.
     files: PathBuf,
     command: Command,
@@ -120,6 +122,7 @@ impl Server {
             None => storage(about, &config),
         };
         let files = folder.join(id);
+        let of_the_user = given.is_some();
         let mut set = about.environment.clone();
         let address = match given {
             Some(address) => address,
@@ -142,12 +145,19 @@ impl Server {
             unset: NOT_A_SERVERS.map(str::to_owned).into(),
             clear: false,
         };
-        Ok(Server { address, files, command, starts: AtomicU32::new(0) })
+        Ok(Server { address, of_the_user, files, command, starts: AtomicU32::new(0) })
     }
 
     /// What tells a client where the server is.
     pub(super) fn variable(&self) -> (String, String) {
         self.address.variable()
+    }
+
+    /// The same for people.
+    pub(super) fn shown(&self) -> String {
+        let (name, place) = self.variable();
+        let whose = if self.of_the_user { "the user's own" } else { "the bridge's own" };
+        format!("server: {whose}, {name}={place}")
     }
 
     /// Whether it takes connections.
@@ -359,6 +369,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let server = Server {
             address: Address::Port(1),
+            of_the_user: true,
             files: folder.path().join("x"),
             command: Command { program: "/bin/false".into(), ..Command::default() },
             starts: AtomicU32::new(0),

@@ -132,6 +132,19 @@ impl Calls {
         }
     }
 
+    /// What the tool prints for `args`, under the environment of all calls.
+    pub(super) fn ask(&self, args: &[&str], deadline: Instant) -> Result<String, Trouble> {
+        let command = Command {
+            program: self.tool.clone(),
+            args: strings(args),
+            clear: self.clear,
+            set: self.set.clone().into_iter().collect(),
+            unset: self.unset.clone(),
+        };
+        let (_, output) = finish(&self.groups, &command, deadline)?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
     fn call(
         &self,
         desk: &Desk,

@@ -23,11 +23,7 @@ use crate::toolchain::Toolchain;
 
 /// The cache that the options name.
 fn kind(options: &Options) -> Option<Kind> {
-    match options.cache {
-        Cache::None => None,
-        Cache::Sccache => Some(Kind::Sccache),
-        Cache::Ccache => Some(Kind::Ccache),
-    }
+    Kind::of(options.cache)
 }
 
 /// Refuses a cache before itself.
