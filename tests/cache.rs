@@ -130,13 +130,18 @@ fn a_second_link_is_made_of_hits_alone() {
         first.assert(0, "local", SIZE);
         assert!(first.program == expected);
         first.output.stderr_has(&format!("0 from {kind}, {SIZE} here; stored {SIZE}"));
-        let second = checkout.link(&[&cache(kind)]);
+        let second = checkout.link(&[&cache(kind), "--trace=trace.json"]);
+        assert!(checkout.folder.text("trace.json").contains("\"cache 0\""));
         second.assert(SIZE, "local", 0);
         assert!(second.program == expected);
         second.output.stderr_has(&format!("{SIZE} from {kind}, 0 here"));
         let left: Vec<_> =
             checkout.folder.list("").into_iter().filter(|name| name.contains("dtlto")).collect();
         assert_eq!(left, [""; 0]);
+        let doctor = kit::bridge().args(["doctor", "--cache", &kind.to_string()]);
+        let doctor = environment(doctor, &user).go().ok();
+        let last = format!("{SIZE} of {SIZE} jobs hit, 0 were stored");
+        assert!(doctor.stdout.contains(&last), "{doctor}");
     });
 }
 

@@ -6,6 +6,7 @@ mod ccache;
 pub mod client;
 pub mod entry;
 pub mod key;
+pub mod last;
 mod sccache;
 mod server;
 mod shim;
