@@ -73,6 +73,9 @@ pub enum Task {
         /// Ask hosts for this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
         #[arg(long, value_name = "PATH")]
         compiler: Option<String>,
+        /// The cache to look at: an entry is stored and asked for
+        #[arg(long, value_enum, default_value = "none")]
+        cache: Cache,
     },
     /// Run the jobs again that a link kept with --save
     Replay {
@@ -83,7 +86,7 @@ pub enum Task {
         compiler: Option<String>,
         /// Options of the run.
         #[command(flatten)]
-        options: Options,
+        options: Box<Options>,
     },
     /// Run the job in a request, as farms do: `worker IN OUT`, `worker -c IN -o OUT`; `worker --check` tells whether
     /// this host would, `worker --status` what it did
@@ -114,6 +117,30 @@ pub enum Fallback {
 pub enum Cache {
     /// No cache
     None,
+    /// sccache, with the storage that it is set up for
+    Sccache,
+    /// ccache 4.13 or newer
+    Ccache,
+}
+
+/// What a cache is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheMode {
+    /// It is asked and not fed
+    Read,
+    /// It is fed and not asked
+    Write,
+    /// Both
+    Readwrite,
+}
+
+/// Which objects a cache is fed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheFeed {
+    /// Those of the farm too, whichever compiler it has
+    All,
+    /// Those that the job's own compiler made on this machine
+    Local,
 }
 
 /// Whether last-bit differences of folded mathematics count.
@@ -148,6 +175,16 @@ pub struct Options {
     /// The shared cache that is asked before the adapter and fed after it
     #[arg(long, value_enum, default_value = "none")]
     pub cache: Cache,
+    /// Whether the cache is asked, fed, or both: build servers may write, and users read
+    #[arg(long, value_enum, default_value = "readwrite")]
+    pub cache_mode: CacheMode,
+    /// Objects that are stored [default: those made on this machine, and on a farm whose hosts prove
+    /// which compiler they have, as those of distcc do]
+    #[arg(long, value_enum)]
+    pub cache_feed: Option<CacheFeed>,
+    /// Part of every key: change it in the whole team to leave behind what is in the cache
+    #[arg(long, value_name = "TEXT")]
+    pub cache_salt: Option<String>,
     /// Jobs at once on this machine [default: the cores that cgroup and affinity leave; a make or
     /// ninja job server is honoured, else all your links here share them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -229,6 +266,8 @@ pub struct Environment {
     pub cache: Option<PathBuf>,
     /// Variables that can change what a compiler is made of, those that are set.
     pub toolchain: Vec<(String, String)>,
+    /// Variables by which tools of caches are set up and find their files.
+    pub caches: BTreeMap<String, String>,
 }
 
 /// Values of these say nothing of a user's secrets.
@@ -251,6 +290,31 @@ const HARMLESS: [&str; 12] = [
 pub const TOOLCHAIN: [&str; 5] =
     ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
+/// What the names of variables for caches begin with.
+/// Storages of sccache take their credentials from variables of their own, and go through proxies.
+const CACHES: [&str; 20] = [
+    "ACTIONS_",
+    "ALIBABA_CLOUD_",
+    "ALL_PROXY",
+    "AWS_",
+    "AZURE_",
+    "CCACHE_",
+    "GOOGLE_",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "PATH",
+    "SCCACHE_",
+    "SSL_CERT_",
+    "TENCENTCLOUD_",
+    "TMPDIR",
+    "XDG_",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
@@ -272,6 +336,11 @@ impl Environment {
             let harmless = ours || HARMLESS.contains(&name.as_str());
             shown.insert(name, harmless.then(|| value.to_string_lossy().into_owned()));
         }
+        let of_caches = |name: &&str| CACHES.iter().any(|start| name.starts_with(start));
+        let caches = shown.keys().map(String::as_str).filter(of_caches);
+        let caches =
+            caches.filter_map(|name| Some((name.to_owned(), variable(name)?.into_string().ok()?)));
+        let caches = caches.collect();
         let home = std::env::home_dir();
         let folder = |name, in_home| {
             let named = variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
@@ -291,6 +360,7 @@ impl Environment {
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),
             toolchain,
+            caches,
             shown,
             unknown,
         }

@@ -1,12 +1,14 @@
-//! For people: which adapters there are, and whether one could be used on this machine. It runs an
-//! adapter's probes and changes nothing.
+//! For people: which adapters there are, and whether one, and a cache, could be used on this machine. It runs
+//! an adapter's probes and changes nothing but an entry of its own in a cache.
 
+mod cache;
 mod hosts;
 
 use std::path::Path;
 
 use crate::adapter::{self, Entry, Manifest, Probe};
-use crate::cli::{self, Environment};
+use crate::cache::Kind;
+use crate::cli::{self, Cache, Environment};
 use crate::exit::{Exit, Failure};
 use crate::link::{Ending, cores};
 use crate::overrides;
@@ -61,13 +63,14 @@ fn shown(manifest: &Manifest) -> String {
     text + "\n"
 }
 
-/// Checks what an adapter needs.
+/// Checks what an adapter and a cache need.
 ///
 /// # Errors
 /// The adapter cannot be loaded.
 pub fn doctor(
     name: &str,
     compiler: Option<&str>,
+    cache: Cache,
     environment: &Environment,
 ) -> Result<Ending, Failure> {
     let manifest = adapter::load(name, environment.adapters.as_deref()).map_err(cli::usage)?;
@@ -114,6 +117,11 @@ pub fn doctor(
                 well = false;
             }
         }
+    }
+    if let Some(kind) = Kind::of(cache) {
+        let found = cache::look(kind, environment);
+        text += &found.text;
+        well &= found.well;
     }
     write_stdout(&text);
     Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })

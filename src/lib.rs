@@ -18,6 +18,7 @@ pub mod plan;
 pub mod inputs;
 pub mod collect;
 pub mod report;
+pub mod cache;
 pub mod attempt;
 pub mod fleet;
 pub mod run;

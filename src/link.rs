@@ -1,6 +1,7 @@
 //! A link from its job file to its exit code: read, plan, check, run, report. Each phase is elsewhere; this
 //! is their order, and what must be tidied up whatever happens.
 
+mod cache;
 pub mod farm;
 mod summary;
 
@@ -15,8 +16,9 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place};
+use crate::adapter::{self, HostList, Place, Shipping};
 use crate::attempt::Setup;
+use crate::cache::key::Keys;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
@@ -77,6 +79,16 @@ struct Link<'a> {
     trace: Option<Trace>,
 }
 
+/// A link that can run.
+struct Ready {
+    setup: Arc<Setup>,
+    /// Why the farm cannot be used.
+    no_farm: Option<String>,
+    /// What jobs are called in the cache, if there is to be one.
+    keys: Option<Result<Keys, String>>,
+    server: Option<jobserver::Client>,
+}
+
 /// Does all that LLD asks for.
 ///
 /// # Errors
@@ -91,6 +103,7 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     for name in &request.environment.unknown {
         reporter.notice(&format!("the variable {name} belongs to no option; see --help"));
     }
+    cache::check(&request.options).map_err(cli::usage)?;
     let folder = request.environment.adapters.as_deref();
     let adapter = adapter::load(&request.options.adapter, folder).map_err(cli::usage)?;
     let local = adapter::load("local", None).map_err(|error| Failure::new(Exit::Bug, error))?;
@@ -178,10 +191,17 @@ impl Link<'_> {
             math: self.request.options.math,
             environment: self.request.environment,
         };
-        let parcels = about.parcels(&plan, &compiler).unwrap_or_else(|why| {
-            no_farm.get_or_insert(why);
-            None
+        let library = Arc::default();
+        let bundles = plan.adapter.shipping == Shipping::Bundle;
+        let toolchain = (bundles || self.wants_cache()).then(|| about.toolchain(&plan, &compiler));
+        let parcels = toolchain.as_ref().and_then(|found| match found {
+            Ok(toolchain) => about.parcels(&plan, toolchain, &library),
+            Err(why) => {
+                no_farm = no_farm.take().or_else(|| bundles.then(|| why.clone()));
+                None
+            }
         });
+        let keys = toolchain.and_then(|found| self.keys(found, library));
         let known = match (&no_farm, &tool, plan.adapter.hosts) {
             (None, Ok(tool), Some(kind)) => self.hosts(kind, tool),
             _ => Ok(Vec::new()),
@@ -208,7 +228,7 @@ impl Link<'_> {
             parcels,
         };
         let setup = Arc::new(farm::with_path(setup, self.request.environment));
-        self.run(setup, no_farm, server, reporter)
+        self.run(Ready { setup, no_farm, keys, server }, reporter)
     }
 
     /// The hosts that the adapter's tool knows, but for those that an override forbids.
@@ -228,9 +248,7 @@ impl Link<'_> {
 
     fn run(
         mut self,
-        setup: Arc<Setup>,
-        no_farm: Option<String>,
-        server: Option<jobserver::Client>,
+        Ready { setup, no_farm, keys, server }: Ready,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
         let limits = &setup.plan.limits;
@@ -256,8 +274,12 @@ impl Link<'_> {
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
         let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
+        let cache = keys.and_then(|keys| self.cache(&setup, keys, &groups, &mut reporter));
         let trace = self.trace.as_mut();
         let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
+        if let Some(cache) = cache {
+            run.with_cache(cache);
+        }
         match fleet {
             Ok(Some(fleet)) => run.with_fleet(fleet),
             Ok(None) => {}
@@ -272,12 +294,13 @@ impl Link<'_> {
             tell(finished.context("--save"), &mut reporter);
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        self.remember_cache(&setup.plan, &jobs);
         let linker_waits = self.request.linker.is_some() && !end.given_up;
         if end.exit == Exit::JobFailed && linker_waits {
             reporter.notice(INDEX_FILES_GO);
         }
         let took = self.began.elapsed();
-        reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
+        reporter.summary(&summary::line(&setup.plan, &self.cache_name(), &jobs, &end, took));
         self.forced.iter().for_each(|line| reporter.summary(line));
         Ok(Ending { exit: end.exit, signal: end.signal })
     }

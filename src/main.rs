@@ -50,11 +50,11 @@ fn run() -> ExitCode {
             })
         }
         Some(Task::Adapters { names }) => doctor::adapters(&names, &environment),
-        Some(Task::Doctor { adapter, compiler }) => {
-            doctor::doctor(&adapter, compiler.as_deref(), &environment)
+        Some(Task::Doctor { adapter, compiler, cache }) => {
+            doctor::doctor(&adapter, compiler.as_deref(), cache, &environment)
         }
         Some(Task::Replay { folder, compiler, options }) => {
-            replay(&folder, compiler, options, &environment)
+            replay(&folder, compiler, *options, &environment)
         }
         // All its other forms were dealt with above.
         Some(Task::Worker { .. }) => Ok(Ending { exit: Exit::Usage, signal: None }),

@@ -2,11 +2,10 @@
 //! says. What the jobs of a link share (names, digests, the compiler's identity) is made once. It starts no
 //! program and does not know how bundles get to a host.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::bundle::{
     self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
@@ -17,10 +16,6 @@ use crate::jobfile::{Job, JobFile, Text};
 use crate::outcome::Outcome;
 use crate::policy::{self, Named};
 use crate::toolchain::Toolchain;
-
-/// What is in the bitcode of a module with the debug information of Windows, which holds clang's command
-/// line and working directory.
-const CODEVIEW: &[u8] = b"CodeView";
 
 /// Whether a job may leave this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +49,24 @@ pub fn needs_ld_lld(job: &Job) -> bool {
     policy::check(own_args(job), &Named::from(job)).is_ok_and(|weight| weight.needs_ld_lld())
 }
 
+/// Why a job with the debug information of Windows is bound to its names and folder.
+pub const HOLDS_NAMES: &str = "its debug information holds the names of its files";
+
+/// Whether a module that may become part of the job's object has the debug information of Windows.
+///
+/// # Errors
+/// One cannot be read; the text names it.
+pub fn has_codeview(job: &Job, library: &Library) -> Result<bool, String> {
+    for module in job.imports.iter().chain([&job.primary]) {
+        if library.has_codeview(module)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The arguments without the word by which the multicall `llvm` program is told to be clang.
-fn own_args(job: &Job) -> &[Text] {
+pub fn own_args(job: &Job) -> &[Text] {
     match job.args.as_slice() {
         [first, rest @ ..] if &**first == "clang" => rest,
         all => all,
@@ -74,11 +85,10 @@ fn about_target(file: &JobFile) -> Vec<String> {
 pub struct Parcels {
     toolchain: Toolchain,
     names: Names,
-    library: Library,
+    library: Arc<Library>,
     about: About,
     about_target: Vec<String>,
     limits: Limits,
-    codeview: Mutex<HashMap<Text, bool>>,
 }
 
 /// A request that was packed.
@@ -116,16 +126,15 @@ pub struct Answered {
 }
 
 impl Parcels {
-    /// What the jobs of `file` share, compiled by `toolchain`.
-    pub fn new(file: &JobFile, toolchain: Toolchain, about: About) -> Self {
+    /// What the jobs of `file` share, compiled by `toolchain`; `library` holds digests of their inputs.
+    pub fn new(file: &JobFile, toolchain: Toolchain, library: Arc<Library>, about: About) -> Self {
         Parcels {
             names: Names::new(&file.jobs),
             about_target: about_target(file),
             toolchain,
-            library: Library::default(),
+            library,
             about,
             limits: Limits::default(),
-            codeview: Mutex::default(),
         }
     }
 
@@ -168,8 +177,8 @@ impl Parcels {
         self.toolchain.still_same().map_err(|changed| NotPacked::Changed(changed.to_string()))?;
         let weight = policy::check(own_args(job), &Named::from(job))
             .map_err(|refusal| stays(refusal.to_string()))?;
-        if weight.shows_names() && self.has_codeview(job)? {
-            return Err(stays("its debug information holds the names of its files".into()));
+        if weight.shows_names() && has_codeview(job, &self.library).map_err(stays)? {
+            return Err(stays(HOLDS_NAMES.into()));
         }
         let job = Job { args: own_args(job).to_vec(), ..job.clone() };
         let about = (number, weight.slots());
@@ -210,27 +219,6 @@ impl Parcels {
                 other => host_probe::Answer::Refused(other.to_string()),
             },
         }
-    }
-
-    /// Any module that may become part of the object counts.
-    fn has_codeview(&self, job: &Job) -> Result<bool, NotPacked> {
-        for module in job.imports.iter().chain([&job.primary]) {
-            let mut known = self.codeview.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = match known.get(module) {
-                Some(found) => *found,
-                None => {
-                    let failed = |error| NotPacked::Failed { what: module.to_string(), error };
-                    let bytes = fs::read(&**module).map_err(failed)?;
-                    let found = bytes.windows(CODEVIEW.len()).any(|part| part == CODEVIEW);
-                    known.insert(module.clone(), found);
-                    found
-                }
-            };
-            if found {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Reads the answer in the file `from`, and makes the job's outputs under the names in `places`. `chosen`
@@ -340,7 +328,7 @@ impl Answered {
 }
 
 /// What a stranger wrote, without what a terminal would obey, and no longer than people read.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     const MOST: usize = 500;
     let plain = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),

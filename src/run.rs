@@ -1,6 +1,7 @@
 //! The run of a link: the queues, the slots, and the loop that moves jobs from one to the other. The main
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
+mod cache;
 mod farm;
 mod fleet;
 mod give_up;
@@ -28,6 +29,7 @@ use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, View, duration};
 
+pub use cache::{Asked, Fed, Use};
 pub use jobs::{Bundled, Jobs, Progress, State};
 use queue::{Queue, Rows};
 
@@ -53,6 +55,10 @@ pub enum Message {
     Probed(HostId, Verdict),
     /// Inputs were read, so that more jobs can be placed by what hosts hold of them.
     Read,
+    /// The cache answered, or did not.
+    Asked(Box<Asked>),
+    /// Outputs were stored in the cache, or not.
+    Fed(Box<Fed>),
     /// A look at the host of a job: it answers, or not.
     Looked(usize, bool),
     /// A thread panicked.
@@ -102,12 +108,17 @@ pub struct Run<'a> {
     idle: Vec<Slot>,
     slot_asked: bool,
     farm_works: bool,
+    /// Why not.
+    farm_fault: String,
     farm_weight: usize,
     /// At once, by place; fewer than planned once this machine had no room for more.
     farm_most: usize,
     local_most: usize,
     faults_in_a_row: usize,
     fleet: Option<Fleet>,
+    /// A fleet that is not needed yet: the cache may have all jobs.
+    later: Option<Fleet>,
+    cache: Option<cache::Cache>,
     probes: HashMap<HostId, Pid>,
     ask_fleet: Option<Instant>,
     failed_for: Option<Exit>,
@@ -150,11 +161,14 @@ impl<'a> Run<'a> {
             idle: Vec::new(),
             slot_asked: false,
             farm_works: true,
+            farm_fault: String::new(),
             farm_weight: 0,
             farm_most: plan.limits.farm_jobs,
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
             fleet: None,
+            later: None,
+            cache: None,
             probes: HashMap::new(),
             ask_fleet: None,
             failed_for: None,
@@ -174,10 +188,7 @@ impl<'a> Run<'a> {
             match self.messages.recv_timeout(self.patience()) {
                 Ok(Message::Signal(signal)) => break self.give_up(Some(signal)),
                 Ok(Message::LinkerGone) => break self.give_up(None),
-                Ok(Message::Bug) => {
-                    self.give_up(None);
-                    break End { exit: Exit::Bug, signal: None, given_up: true };
-                }
+                Ok(Message::Bug) => break End { exit: Exit::Bug, ..self.give_up(None) },
                 Ok(message) => self.hear(message),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -185,6 +196,15 @@ impl<'a> Run<'a> {
             self.watch_hosts();
             self.show_progress();
         };
+        let end = match end {
+            End { given_up: false, .. } => self.end_cache().unwrap_or(end),
+            end => end,
+        };
+        // Probes of hosts that nobody needed.
+        if !self.groups.is_empty() {
+            self.groups.end_all(Signal::KILL);
+        }
+        self.jobs.caching = self.tally();
         self.tell_who_stayed();
         self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {
@@ -199,7 +219,10 @@ impl<'a> Run<'a> {
 
     fn nothing_queued(&self) -> bool {
         self.failed_for.is_some()
-            || self.farm.is_empty() && self.local.is_empty() && self.paused.is_empty()
+            || self.farm.is_empty()
+                && self.local.is_empty()
+                && self.paused.is_empty()
+                && self.asking() == 0
     }
 
     fn hear(&mut self, message: Message) {
@@ -221,6 +244,8 @@ impl<'a> Run<'a> {
             Message::Probing(host, pid) => drop(self.probes.insert(host, pid)),
             Message::Probed(host, verdict) => self.probed(host, verdict),
             Message::Looked(job, answers) => self.looked(job, answers),
+            Message::Asked(asked) => self.asked(*asked),
+            Message::Fed(fed) => self.fed(*fed),
             Message::Read | Message::Signal(_) | Message::LinkerGone | Message::Bug => {}
         }
     }
@@ -269,7 +294,7 @@ impl<'a> Run<'a> {
             let result = if report.reason.is_empty() { "done" } else { &report.reason };
             trace.attempt(
                 module,
-                (report.which.place, running.row),
+                (report.which.place.word(), running.row),
                 report.began,
                 report.took,
                 result,
@@ -306,6 +331,7 @@ impl<'a> Run<'a> {
         };
         match next(outcome, place, retries, self.setup.plan.limits.fallback) {
             Next::Accept => {
+                self.feed(&report);
                 self.jobs.accept(job, report.outputs);
                 self.reporter.words(&report.printed);
             }

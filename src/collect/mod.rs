@@ -88,6 +88,14 @@ impl Scratch {
         std::path::absolute(self.bundles.join("tool"))
     }
 
+    /// The folder for entries of a cache while they are used; absolute. It is not made yet.
+    ///
+    /// # Errors
+    /// The current folder has no name.
+    pub fn cache(&self) -> io::Result<PathBuf> {
+        std::path::absolute(self.bundles.join("cache"))
+    }
+
     /// The names of the bundles that go to and come from a worker in an attempt; absolute, since the clients of
     /// farms need the whole path, and with a suffix that distcc and icecream ship unread.
     ///

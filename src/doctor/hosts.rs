@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,7 +108,8 @@ fn setup(
     let file = JobFile::parse(file.as_bytes())?;
     let plan = Plan::new(file, manifest.clone(), local, &options, cores());
     let asker = farm::Asker { link: "doctor", math: options.math, environment };
-    let parcels = asker.parcels(&plan, &compiler).map_err(|why| anyhow!("{why}"))?;
+    let toolchain = asker.toolchain(&plan, &compiler).map_err(|why| anyhow!("{why}"))?;
+    let parcels = asker.parcels(&plan, &toolchain, &Arc::default());
     let setup = Setup {
         plan,
         inputs: Inputs::default(),

@@ -4,17 +4,18 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 
 use crate::adapter::{Place, Shipping};
 use crate::attempt::Setup;
-use crate::bundle::About;
+use crate::bundle::{About, Library};
 use crate::cli::{Environment, Math};
 use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
 use crate::policy;
-use crate::toolchain::{self, Identity};
+use crate::toolchain::{self, Identity, Toolchain};
 
 /// Who asks a farm.
 pub struct Asker<'a> {
@@ -27,11 +28,8 @@ pub struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// What bundles share, if the adapter ships any; the error says why no job can travel.
-    pub fn parcels(&self, plan: &Plan, compiler: &Path) -> Result<Option<Parcels>, String> {
-        if plan.adapter.shipping != Shipping::Bundle {
-            return Ok(None);
-        }
+    /// The compiler, looked through; the error says why no job can travel or have a key.
+    pub fn toolchain(&self, plan: &Plan, compiler: &Path) -> Result<Toolchain, String> {
         let environment = self.environment;
         let set = |name: &str| environment.shown.contains_key(name);
         if let Some(why) = policy::environment_keeps_home(set) {
@@ -50,8 +48,21 @@ impl Asker<'_> {
             no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
             variables: &environment.toolchain,
         };
-        let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
-            .map_err(|unknown| unknown.to_string())?;
+        toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
+            .map_err(|unknown| unknown.to_string())
+    }
+
+    /// What bundles share, if the adapter ships any.
+    pub fn parcels(
+        &self,
+        plan: &Plan,
+        toolchain: &Toolchain,
+        library: &Arc<Library>,
+    ) -> Option<Parcels> {
+        if plan.adapter.shipping != Shipping::Bundle {
+            return None;
+        }
+        let environment = self.environment;
         let (user, host) = parcel::claims(environment.user.as_deref());
         let about = About {
             link: self.link.to_owned(),
@@ -60,7 +71,7 @@ impl Asker<'_> {
             compiler: wanted(&toolchain.identity, self.math),
             time_limit_s: plan.limits.farm_time.as_secs(),
         };
-        Ok(Some(Parcels::new(&plan.file, toolchain, about)))
+        Some(Parcels::new(&plan.file, toolchain.clone(), library.clone(), about))
     }
 }
 

@@ -10,14 +10,17 @@ use crate::jobfile::Job;
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::report::duration;
-use crate::report::stats::{Bytes, Places, Record, Stats, ms, utc};
+use crate::report::stats::{Bytes, Caching, Places, Record, Stats, ms, utc};
 use crate::run::{Bundled, End, Jobs, Progress, State};
 
 /// `71 jobs in 12.3 s: 69 on distcc, 2 here (2 could not run there)`
-pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> String {
+pub(super) fn line(plan: &Plan, cache: &str, jobs: &Jobs, end: &End, took: Duration) -> String {
     let total = plan.file.jobs.len();
     let plural = if total == 1 { "" } else { "s" };
     let mut line = format!("{total} job{plural} in {}: ", duration(took));
+    if let Some(caching) = jobs.caching {
+        line += &format!("{} from {cache}, ", caching.hits);
+    }
     if plan.place() == Place::Farm {
         let hosts = match jobs.hosts().len() {
             0 => String::new(),
@@ -41,6 +44,14 @@ pub(super) fn line(plan: &Plan, jobs: &Jobs, end: &End, took: Duration) -> Strin
     if sent > 0 {
         line += &format!("; sent {:.1} MB", sent as f64 / 1e6);
     }
+    if let Some(Caching { stored, not_stored, .. }) = jobs.caching
+        && stored + not_stored > 0
+    {
+        line += &format!("; stored {stored}");
+        if not_stored > 0 {
+            line += &format!(", not {not_stored}");
+        }
+    }
     let left = total - jobs.done() - failed;
     if left > 0 {
         line += &format!(", {left} not run");
@@ -57,8 +68,11 @@ impl Link<'_> {
     pub(super) fn stats(&self, plan: &Plan, inputs: &Inputs, jobs: &Jobs, end: &End) -> Stats {
         let total = plan.file.jobs.len();
         let (all, distinct) = inputs.bytes(&plan.file);
-        let places =
-            Places { cache: 0, farm: jobs.made_at(Place::Farm), local: jobs.made_at(Place::Local) };
+        let places = Places {
+            cache: jobs.cached(),
+            farm: jobs.made_at(Place::Farm),
+            local: jobs.made_at(Place::Local),
+        };
         let forced = self.forced.join("; ");
         let Bundled { sent, pieces, received } = jobs.bundled();
         Stats {
@@ -68,7 +82,7 @@ impl Link<'_> {
             started: utc(self.started),
             compiler: plan.file.compiler.to_string(),
             adapter: plan.adapter.name.clone(),
-            cache: "none",
+            cache: self.cache_name(),
             linker_output: plan.file.linker_output.to_string(),
             jobs: total,
             failed: total - jobs.done(),
@@ -78,6 +92,7 @@ impl Link<'_> {
             tool_local: jobs.tool_local(),
             hosts: jobs.hosts(),
             bytes: Bytes { inputs: all, distinct, sent, pieces, received },
+            caching: jobs.caching,
             wall_ms: ms(self.began.elapsed()),
             signal: end.signal,
             overrides: (!forced.is_empty()).then_some(forced),
@@ -88,16 +103,19 @@ impl Link<'_> {
 
 fn record((job, progress): (&Job, &Progress)) -> Record {
     let last = progress.tries.last();
+    let origin = progress.origin.as_ref();
+    let cached = origin.map(|_| Outcome::Done);
     Record {
         module: job.primary.to_string(),
         place: match progress.state {
-            State::Accepted(place) => Some(place),
+            State::Accepted(place) => Some(place.word()),
+            State::Cached => Some("cache"),
             State::Open | State::Failed => None,
         },
-        host: last.and_then(|last| last.host.clone()),
+        host: origin.map_or_else(|| last?.host.clone(), |(host, _)| Some(host.clone())),
         attempts: progress.tries.len(),
-        outcome: last.map_or(Outcome::NotStarted, |last| last.outcome),
-        ms: last.map_or(0, |last| last.ms),
+        outcome: cached.or(last.map(|last| last.outcome)).unwrap_or(Outcome::NotStarted),
+        ms: origin.map(|(_, ms)| *ms).or(last.map(|last| last.ms)).unwrap_or(0),
         outputs: progress.outputs.clone(),
         worker: last.and_then(|last| last.worker.clone()),
         tries: progress.tries.clone(),

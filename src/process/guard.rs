@@ -130,20 +130,27 @@ pub fn remove(paths: &[PathBuf]) {
 }
 
 fn kill_marked(mark: &str) {
-    for pid in marked(mark) {
+    let own = session("self");
+    for pid in carrying(&format!("{MARK}={mark}")) {
+        if session(&pid.to_string()) == own {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Ends all processes of this user, in whichever session, that have `NAME=value` in their environment.
+pub fn end_carrying(entry: &str) {
+    for pid in carrying(entry) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// The processes of this session that carry the mark. One that made a session of its own is a daemon that
-/// outlives its link on purpose, a cache's server, say.
-fn marked(mark: &str) -> Vec<Pid> {
-    let wanted = format!("{MARK}={mark}");
-    let own_session = session("self");
+/// The processes that carry `NAME=value`. Those of a session of their own are daemons that outlive their link on
+/// purpose, a cache's server, say.
+fn carrying(entry: &str) -> Vec<Pid> {
     let carries = |pid: &Pid| {
         std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
-            && session(&pid.to_string()) == own_session
+            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|found| found == entry.as_bytes()))
     };
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes

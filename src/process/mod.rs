@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -79,6 +80,18 @@ pub fn allow_programs(programs: usize) {
     }
 }
 
+/// Lets no program inherit a descriptor that this process has inherited itself: one that outlives us, a cache's
+/// server, say, would hold a pipe open at whose end somebody waits.
+#[allow(unsafe_code, reason = "descriptors that this process does not own")]
+pub fn keep_descriptors() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    for descriptor in open.flatten().filter_map(number).filter(|number| *number > 2) {
+        // SAFETY: it sets one flag, and fails on a number that is closed by now.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
 /// Tells a running program's group to the thread that may have to end it.
 pub type OnStart<'a> = &'a dyn Fn(Pid);
 
@@ -98,14 +111,34 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
+        let (ended, _) = self.run_to_its_end(command, on_start, None)?;
+        Ok(ended)
+    }
+
+    /// Runs `command`, and ends its group at `deadline`; `None` if that had to be.
+    ///
+    /// # Errors
+    /// As for [`Groups::run`].
+    pub fn run_by(&self, command: &Command, deadline: Instant) -> io::Result<Option<Ended>> {
+        let (ended, late) = self.run_to_its_end(command, &|_| (), Some(deadline))?;
+        Ok((!late).then_some(ended))
+    }
+
+    fn run_to_its_end(
+        &self,
+        command: &Command,
+        on_start: OnStart<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<(Ended, bool)> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let output = read_until_exit(reader, pid);
+        let read = read_until_exit(reader, pid, deadline);
         self.forget(pid);
         let status = child.wait()?;
-        Ok(Ended { status, output: output? })
+        let (output, late) = read?;
+        Ok((Ended { status, output }, late))
     }
 
     /// Starts under the lock that `end_all` takes: no program slips between its start and its registration.
@@ -187,10 +220,16 @@ fn empty_input() -> io::Result<Stdio> {
     Ok(reader.into())
 }
 
-/// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
-fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
+/// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us. Kills its group
+/// at `deadline`, and tells whether it did.
+fn read_until_exit(
+    reader: OwnedFd,
+    pid: Pid,
+    deadline: Option<Instant>,
+) -> io::Result<(Vec<u8>, bool)> {
     let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut pipe = Pipe { file: reader.into(), open: true, output: Output::new(OUTPUT_LIMIT) };
+    let mut late = false;
     loop {
         let mut watched = Vec::with_capacity(2);
         if pipe.open {
@@ -199,14 +238,23 @@ fn read_until_exit(reader: OwnedFd, pid: Pid) -> io::Result<Vec<u8>> {
         if let Some(exit) = &exit {
             watched.push(PollFd::new(exit, PollFlags::IN));
         }
-        match poll(&mut watched, exit.is_none().then_some(&POLL)) {
+        let left = deadline
+            .filter(|_| !late)
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+            .and_then(|left| Timespec::try_from(left).ok());
+        let look = exit.is_none().then_some(POLL);
+        match poll(&mut watched, left.into_iter().chain(look).min().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let ended = has_ended(pid);
         pipe.drain()?;
         if ended {
-            return Ok(pipe.output.finish());
+            return Ok((pipe.output.finish(), late));
+        }
+        if !late && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            late = true;
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
 }
@@ -279,7 +327,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn shell(script: &str) -> Command {
         Command {
@@ -323,6 +371,17 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(5), "{grandchild} lives");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn a_deadline_ends_a_program_and_its_children() {
+        let groups = Groups::new(None);
+        let begun = Instant::now();
+        let short = begun + Duration::from_millis(200);
+        assert!(groups.run_by(&shell("sleep 60 & sleep 60"), short).unwrap().is_none());
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        let ended = groups.run_by(&shell("exit 4"), begun + Duration::from_secs(30)).unwrap();
+        assert_eq!(ended.unwrap().status.code(), Some(4));
     }
 
     #[test]

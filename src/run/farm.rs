@@ -102,17 +102,30 @@ impl Run<'_> {
         if !std::mem::replace(&mut self.farm_works, false) {
             return;
         }
+        self.farm_fault = reason.to_owned();
         let name = &self.setup.plan.adapter.name;
-        let left: Vec<usize> =
-            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
         if self.setup.plan.limits.fallback == Fallback::Local {
             self.reporter.notice(&format!("{name} is not used any more: {reason}; working here"));
-            left.into_iter().for_each(|job| self.go_home(job));
-        } else if !left.is_empty() {
+        }
+        let left: Vec<usize> =
+            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
+        self.do_without_farm(left);
+    }
+
+    /// What becomes of jobs that were meant for a farm which is down.
+    pub(super) fn do_without_farm(&mut self, jobs: Vec<usize>) {
+        if self.setup.plan.limits.fallback == Fallback::Local {
+            return jobs.into_iter().for_each(|job| self.go_home(job));
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        let (name, reason) = (&self.setup.plan.adapter.name, &self.farm_fault);
+        if self.failed_for != Some(Exit::Farm) {
             self.reporter
                 .error(&format!("{name} cannot be used and nothing may run here: {reason}"));
-            left.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
-            self.failed_for = Some(Exit::Farm);
         }
+        jobs.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
+        self.failed_for = Some(Exit::Farm);
     }
 }

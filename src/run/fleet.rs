@@ -22,9 +22,17 @@ use crate::hosts::probe::Verdict;
 use crate::outcome::Outcome;
 
 impl Run<'_> {
-    /// Lets the bridge choose among the hosts of `fleet`. Those of which nothing is known are probed, all at
-    /// once.
+    /// Lets the bridge choose among the hosts of `fleet`, as soon as there is a job for them.
     pub fn with_fleet(&mut self, fleet: Fleet) {
+        if self.asking() > 0 && self.farm.is_empty() {
+            self.later = Some(fleet);
+        } else {
+            self.start_fleet(fleet);
+        }
+    }
+
+    /// Those hosts of which nothing is known are probed, all at once.
+    pub(super) fn start_fleet(&mut self, fleet: Fleet) {
         for id in fleet.unknown() {
             let host = fleet.host(id).clone();
             let (setup, groups, sender) =

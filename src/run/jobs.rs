@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::adapter::Place;
 use crate::attempt::Report;
 use crate::outcome::Outcome;
-use crate::report::stats::{Output, Try, ms};
+use crate::report::stats::{Caching, Output, Try, ms};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum State {
     Open,
     /// Its outputs were taken; made at this place.
     Accepted(Place),
+    /// Its outputs were taken from the cache.
+    Cached,
     /// It was given up.
     Failed,
 }
@@ -28,6 +30,8 @@ pub struct Progress {
     pub tries: Vec<Try>,
     /// Digests of what was taken, if wanted.
     pub outputs: Vec<Output>,
+    /// Of a job from the cache: where its outputs had been made, and the time in milliseconds that it took to get them.
+    pub origin: Option<(String, u64)>,
     begun: usize,
     retries: u32,
     came_home: bool,
@@ -39,6 +43,8 @@ pub struct Jobs {
     all: Vec<Progress>,
     done: usize,
     bundled: Bundled,
+    /// What a cache was good for, if there is one.
+    pub caching: Option<Caching>,
 }
 
 /// Bytes of bundles.
@@ -55,7 +61,8 @@ pub struct Bundled {
 impl Jobs {
     /// Jobs of which none has begun.
     pub fn new(count: usize) -> Self {
-        Jobs { all: vec![Progress::default(); count], done: 0, bundled: Bundled::default() }
+        let all = vec![Progress::default(); count];
+        Jobs { all, done: 0, bundled: Bundled::default(), caching: None }
     }
 
     /// Counts an attempt that begins, and says its number.
@@ -83,6 +90,21 @@ impl Jobs {
         let place = progress.tries.last().and_then(|last| last.place).unwrap_or(Place::Local);
         progress.state = State::Accepted(place);
         progress.outputs = outputs;
+        self.done += 1;
+    }
+
+    /// Takes outputs from the cache, which were made on `host`.
+    pub(super) fn accept_cached(
+        &mut self,
+        job: usize,
+        outputs: Vec<Output>,
+        host: String,
+        ms: u64,
+    ) {
+        let progress = &mut self.all[job];
+        progress.state = State::Cached;
+        progress.outputs = outputs;
+        progress.origin = Some((host, ms));
         self.done += 1;
     }
 
@@ -126,6 +148,11 @@ impl Jobs {
     /// Jobs that were made at `place`.
     pub fn made_at(&self, place: Place) -> usize {
         self.all.iter().filter(|progress| progress.state == State::Accepted(place)).count()
+    }
+
+    /// Jobs whose outputs the cache had.
+    pub fn cached(&self) -> usize {
+        self.all.iter().filter(|progress| progress.state == State::Cached).count()
     }
 
     /// Jobs that were tried and given up.

@@ -11,7 +11,7 @@ use crate::hosts::placement::HostId;
 use crate::process::slots::Slot;
 
 /// The stack of a thread that waits for a command.
-const STACK: usize = 256 << 10;
+pub(super) const STACK: usize = 256 << 10;
 
 impl Run<'_> {
     pub(super) fn start_what_may(&mut self) {

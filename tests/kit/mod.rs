@@ -19,6 +19,7 @@ mod processes;
 mod programs;
 mod run;
 mod same;
+pub(crate) mod stores;
 mod worker;
 
 use std::path::{Path, PathBuf};
