@@ -29,6 +29,12 @@ words! {
         Response = "response",
         /// The host that the bridge has chosen, as the tool wants it.
         Host = "host",
+        /// The address of the tool's server, where the bridge has one of its own.
+        Server = "server",
+        /// The files that the job reads beside the module: absolute, with colons between them.
+        Declared = "declared",
+        /// What decides about the compiler's objects, as one digest.
+        Identity = "identity",
         /// A folder of the link's own, for what the tool keeps while it runs.
         Private = "private",
         /// Seconds that an attempt may take.
