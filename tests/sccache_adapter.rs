@@ -5,9 +5,11 @@
 
 mod kit;
 
+use std::fs;
+
 use kit::dist::{DistFarm, dist_link, dist_stats, server_stats};
 use kit::stores::User;
-use kit::{Family, Folder, assert_bridged, bridge, link, skip};
+use kit::{Family, Folder, assert_bridged, bridge, link, skip, until};
 use serde_json::Value;
 
 fn places(stats: &Value) -> [u64; 3] {
@@ -50,7 +52,7 @@ fn all_jobs_go_to_the_farm_and_the_next_link_has_them_from_the_storage() {
         skip!("{why}");
     }
     let (farm, (folder, objects)) = (DistFarm::new(), program(21));
-    let user = farm.user();
+    let user = farm.cold_user();
     let never = &["--fallback=never"];
     let output = dist_link(&user, &folder, &objects, "found", never).go().ok();
     assert_bridged(&output, 21);
@@ -97,6 +99,91 @@ fn what_sccache_runs_here_by_itself_is_seen_and_counted() {
     assert!(!output.status.success(), "{output}");
     assert_eq!(places(&stats)[1..], [0, 0], "{stats:#}{output}");
     assert!(stats["tool_local"].as_u64() > Some(0), "{stats:#}");
+}
+
+/// One module that takes a while, so that its compiler can be watched, and another; the names of their objects.
+fn slow_program(folder: &Folder) -> Vec<String> {
+    let body = "int a[32]; for (int i = 0; i < 32; i++) a[i] = x * i; int s = 0; \
+                for (int i = 0; i < 32; i++) s += a[i] ^ g(s + a[i]); return s;";
+    let functions: String = (0..2500).map(|n| format!("int f{n}(int x) {{ {body} }}\n")).collect();
+    folder.write("slow.c", format!("int g(int);\n{functions}int main(void) {{ return f7(0); }}\n"));
+    folder.write("g.c", "int g(int x) { return x; }\n");
+    let run = kit::clang().args(["-O1", "-flto=thin", "-c", "slow.c", "g.c"]);
+    run.cwd(folder.path("")).go().ok();
+    ["slow.o", "g.o"].map(str::to_owned).into()
+}
+
+/// A process that has a job's index among its arguments: its program, its environment, and whether it sees other files
+/// than we do.
+type Seen = (String, String, bool);
+
+fn job_processes() -> Vec<Seen> {
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let look = |process: String| {
+        let words = fs::read(format!("/proc/{process}/cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
+        let program = words.split('\0').next()?.to_owned();
+        words.contains("-fthinlto-index=").then(|| {
+            let text = String::from_utf8_lossy(&environment).into_owned();
+            (program, text, space(&process) != space("self"))
+        })
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| look(entry.file_name().into_string().ok()?)).collect()
+}
+
+#[test]
+fn no_secret_of_the_bridge_reaches_a_client_the_farm_or_a_compiler_here() {
+    if let Some(why) = DistFarm::impossible() {
+        skip!("{why}");
+    }
+    let mut farm = DistFarm::new();
+    for (on_farm, user) in [(true, farm.user()), (false, farm.user())] {
+        let folder = Folder::new();
+        let objects = slow_program(&folder);
+        if !on_farm {
+            farm.kill_host();
+        }
+        let run = dist_link(&user, &folder, &objects, "found", &[]);
+        let run = run.env("TEAMS_TOKEN", "hush-hush").env("AWS_SECRET_ACCESS_KEY", "hush-hush");
+        let mut seen: Vec<Seen> = Vec::new();
+        let compiler =
+            |(program, _, elsewhere): &Seen| program.ends_with("clang") && *elsewhere == on_farm;
+        let running = run.start();
+        until("a compiler at work", || {
+            seen.extend(job_processes());
+            seen.iter().any(|seen| compiler(seen) && seen.1.contains("CCC_OVERRIDE_OPTIONS"))
+        });
+        running.wait().ok();
+        assert!(seen.iter().any(|(program, ..)| program.ends_with("sccache")), "{seen:?}");
+        let told: Vec<_> =
+            seen.iter().filter(|(_, environment, _)| environment.contains("hush")).collect();
+        assert!(told.is_empty(), "{told:?}");
+        assert_eq!(
+            places(&dist_stats(&folder))[if on_farm { 1 } else { 2 }],
+            2,
+            "on the farm: {on_farm}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_link_is_started_again() {
+    if let Some(why) = DistFarm::impossible() {
+        skip!("{why}");
+    }
+    let farm = DistFarm::new();
+    let (user, folder) = (farm.user(), Folder::new());
+    let objects = slow_program(&folder);
+    let running = dist_link(&user, &folder, &objects, "found", &[]).start();
+    until("a compiler at work", || job_processes().iter().any(|(.., elsewhere)| *elsewhere));
+    user.kill_server();
+    let output = running.wait().ok();
+    let stats = dist_stats(&folder);
+    assert_eq!(places(&stats).iter().sum::<u64>(), 2, "{stats:#}{output}");
+    let left: Vec<_> = folder.list("").into_iter().filter(|name| name.contains("dtlto")).collect();
+    assert_eq!(left, [""; 0]);
 }
 
 #[test]

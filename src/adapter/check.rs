@@ -87,7 +87,10 @@ impl Checker {
             (None, Some(_)) => self.counted("scheduler", "it knows how many there are", farm),
         };
         self.goes_with(("hosts", raw.hosts.is_some()), Scalar::Host, &command, &env);
-        self.goes_with(("scheduler", raw.scheduler.is_some()), Scalar::Server, &command, &env);
+        // What decides about objects is more than the tool would look at.
+        for scalar in [Scalar::Server, Scalar::Identity] {
+            self.goes_with(("scheduler", raw.scheduler.is_some()), scalar, &command, &env);
+        }
         let declared = ("shipping declared", raw.shipping == Shipping::Declared);
         self.goes_with(declared, Scalar::Declared, &command, &env);
         let tripwire = raw.tripwire.and_then(|Object(raw)| self.tripwire(raw));

@@ -11,6 +11,7 @@ use anyhow::Context;
 use super::{Report, RunCommand, Setup, Verdict, client, failed, judge, refused};
 use crate::adapter::Place;
 use crate::cache::dist::Dist;
+use crate::cli::Fallback;
 use crate::collect;
 use crate::inputs;
 use crate::jobfile::Job;
@@ -82,7 +83,12 @@ fn prepare(
         declared: beside.collect::<anyhow::Result<Vec<_>>>()?.join(":"),
         ..setup.names()
     };
-    Ok((client(setup, which.job, Place::Farm, &names)?, index))
+    let mut command = client(setup, which.job, Place::Farm, &names)?;
+    if which.number > 1 && setup.plan.limits.fallback == Fallback::Never {
+        // The attempt before may have been made here, and be in the storage now.
+        command.set.push(("SCCACHE_RECACHE".into(), "1".into()));
+    }
+    Ok((command, index))
 }
 
 /// A job's index under another name, which goes with this.

@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::stores::User;
 use super::{
-    Folder, MARK, Marked, Output, Run, bridge_path, free_port, link, missing, tool, until,
+    Folder, MARK, Marked, Modules, Output, Run, bridge_path, free_port, link, missing, target_dir,
+    tool, until,
 };
 
 /// The scheduler, and its only host.
@@ -19,7 +21,11 @@ pub(crate) struct DistFarm {
     marked: Marked,
     scheduler: u16,
     children: Vec<Child>,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// A farm and what is linked on it keep a small machine busy: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
 
 const TOKEN: &str = "the client's token";
 
@@ -36,7 +42,8 @@ impl DistFarm {
     pub(crate) fn new() -> Self {
         let (scheduler, host) = (free_port(), free_port());
         let (folder, marked) = (Folder::new(), Marked::new());
-        let mut farm = DistFarm { folder, marked, scheduler, children: Vec::new() };
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut farm = DistFarm { folder, marked, scheduler, children: Vec::new(), _turn };
         farm.folder.write(
             "scheduler.toml",
             format!(
@@ -89,14 +96,29 @@ impl DistFarm {
         let _ = self.children[1].wait();
     }
 
-    /// A user whose settings name this farm, and nothing else.
-    pub(crate) fn user(&self) -> User {
+    /// A user whose settings name this farm, and nothing else, and who has never used it.
+    pub(crate) fn cold_user(&self) -> User {
         let user = User::new();
+        let packed = user.folder.path("client");
+        self.settle(user, &packed)
+    }
+
+    /// Another one, with a compiler that was packed and sent before: that takes half a minute.
+    pub(crate) fn user(&self) -> User {
+        let packed = target_dir().join("packed-for-sccache-dist");
+        let (earlier, folder) = (self.settle(User::new(), &packed), Folder::new());
+        Modules::compile(&folder, "", &[]);
+        let objects = ["a.o", "b.o", "c.o"].map(str::to_owned);
+        dist_link(&earlier, &folder, &objects, "found", &["--retries=0"]).go().ok();
+        self.settle(User::new(), &packed)
+    }
+
+    fn settle(&self, user: User, packed: &Path) -> User {
         let settings = format!(
             "[dist]\nscheduler_url = \"http://127.0.0.1:{}\"\ncache_dir = \"{}\"\n\
              [dist.auth]\ntype = \"token\"\ntoken = \"{TOKEN}\"\n",
             self.scheduler,
-            user.folder.path("client").display()
+            packed.display()
         );
         user.folder.write("home/.config/sccache/config", settings);
         user
