@@ -312,6 +312,7 @@ impl Link<'_> {
             tell(finished.context("--save"), &mut reporter);
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        self.remember_cache(&setup.plan, &jobs);
         let linker_waits = self.request.linker.is_some() && !end.given_up;
         if end.exit == Exit::JobFailed && linker_waits {
             reporter.notice(INDEX_FILES_GO);

@@ -193,10 +193,7 @@ impl<'a> Run<'a> {
             match self.messages.recv_timeout(self.patience()) {
                 Ok(Message::Signal(signal)) => break self.give_up(Some(signal)),
                 Ok(Message::LinkerGone) => break self.give_up(None),
-                Ok(Message::Bug) => {
-                    self.give_up(None);
-                    break End { exit: Exit::Bug, signal: None, given_up: true };
-                }
+                Ok(Message::Bug) => break End { exit: Exit::Bug, ..self.give_up(None) },
                 Ok(message) => self.hear(message),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -212,6 +209,7 @@ impl<'a> Run<'a> {
         if !self.groups.is_empty() {
             self.groups.end_all(Signal::KILL);
         }
+        self.jobs.caching = self.tally();
         self.tell_who_stayed();
         self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {

@@ -47,6 +47,7 @@ impl<'a> Checkout<'a> {
         let archive = format!("{place}/libz.a");
         let members: Vec<String> = (5..SIZE).map(name).collect();
         llvm_ar().arg("rc").arg(&archive).args(members).cwd(folder.path("")).go().ok();
+        let archive = format!("-Wl,--whole-archive,{archive},--no-whole-archive");
         let args = (0..5).map(name).chain([archive, "-lstdc++".into()]).collect();
         Checkout { user, folder, args }
     }
@@ -129,13 +130,18 @@ fn a_second_link_is_made_of_hits_alone() {
         first.assert(0, "local", SIZE);
         assert!(first.program == expected);
         first.output.stderr_has(&format!("0 from {kind}, {SIZE} here; stored {SIZE}"));
-        let second = checkout.link(&[&cache(kind)]);
+        let second = checkout.link(&[&cache(kind), "--trace=trace.json"]);
+        assert!(checkout.folder.text("trace.json").contains("\"cache 0\""));
         second.assert(SIZE, "local", 0);
         assert!(second.program == expected);
         second.output.stderr_has(&format!("{SIZE} from {kind}, 0 here"));
         let left: Vec<_> =
             checkout.folder.list("").into_iter().filter(|name| name.contains("dtlto")).collect();
         assert_eq!(left, [""; 0]);
+        let doctor = kit::bridge().args(["doctor", "--cache", &kind.to_string()]);
+        let doctor = environment(doctor, &user).go().ok();
+        let last = format!("{SIZE} of {SIZE} jobs hit, 0 were stored");
+        assert!(doctor.stdout.contains(&last), "{doctor}");
     });
 }
 
@@ -278,7 +284,7 @@ fn objects_of_other_farms_are_stored_only_if_the_user_says_so() {
     let checkout = Checkout::new(&user, "o");
     let manifest = serde_json::json!({
         "schema": 1, "name": "mine", "summary": "It mounts our disks.", "place": "farm",
-        "hand_over": "each", "tool": "env", "command": ["{tool}", "{compiler}", "{args...}"], "slots": 4,
+        "hand_over": "each", "shipping": "direct", "tool": "env", "command": ["{tool}", "{compiler}", "{args...}"], "slots": 4,
     });
     let manifest = checkout.folder.write("mine.json", manifest.to_string());
     let adapter = format!("--adapter={}", manifest.display());
@@ -338,7 +344,7 @@ fn with_variables(user: &User, folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn a_cargo_project_hits_in_another_folder_with_its_prefix_remapped() {
+fn a_cargo_project_hits_in_another_folder() {
     skip_without!("clang-22", "ld.lld-22", "cargo", "rustc", "ccache");
     let (user, folder) = (User::new(), Folder::new());
     let distributor = with_variables(&user, &folder);

@@ -14,8 +14,9 @@ use crate::parcel::{self, HOLDS_NAMES};
 use crate::policy::{self, Named};
 use crate::toolchain::{Changed, Identity, Toolchain};
 
-/// Changes whenever equal jobs get other keys, or other jobs equal ones.
-const FORMAT: &str = "dtlto-bridge key 1";
+/// Changes whenever equal jobs get other keys, or other jobs equal ones; and with the format of entries, so that versions
+/// of this program do not take away each other's.
+const FORMAT: &str = "dtlto-bridge key 1, entry 1";
 
 /// Why a job has no key: nothing proves that its object depends on nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]

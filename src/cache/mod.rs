@@ -7,6 +7,7 @@ pub mod client;
 pub mod dist;
 pub mod entry;
 pub mod key;
+pub mod last;
 mod sccache;
 mod server;
 mod shim;

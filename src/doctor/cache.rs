@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cache::client::{GET_TIME, OPEN_TIME, PUT_TIME};
+use crate::cache::last::Last;
 use crate::cache::{self, About, Key, Kind, Store, Trouble};
 use crate::cli::{self, Environment};
 use crate::parcel;
@@ -80,6 +81,9 @@ impl Found {
         let told = store.describe(Instant::now() + GET_TIME);
         let told = told.map_err(|trouble| (trouble.to_string(), retry_later()))?;
         told.iter().for_each(|line| self.line(line));
+        if let Some(last) = environment.cache.as_deref().and_then(|kept| Last::read(kept, kind)) {
+            self.line(&format!("the last link with it: {last}"));
+        }
         self.put_and_get(&*store, folder.path())
     }
 

@@ -13,12 +13,15 @@ use crate::attempt::Setup;
 use crate::bundle::Library;
 use crate::cache::client::OPEN_TIME;
 use crate::cache::key::Keys;
+use crate::cache::last::Last;
 use crate::cache::{self, About, Client, Kind, Mode, Opener};
 use crate::cli::{self, Cache, CacheMode, Options};
 use crate::parcel;
+use crate::plan::Plan;
 use crate::process::Groups;
 use crate::report::Reporter;
-use crate::run;
+use crate::report::stats::utc;
+use crate::run::{self, Jobs};
 use crate::toolchain::Toolchain;
 
 /// The cache that the options name.
@@ -94,6 +97,19 @@ impl Link<'_> {
             CacheMode::Readwrite => Mode { reads: true, writes: true },
         };
         Ok(run::Use { client, name: kind.to_string(), mode, feed: options.cache_feed, host })
+    }
+
+    /// Keeps what the cache was good for, for the doctor.
+    pub(super) fn remember_cache(&self, plan: &Plan, jobs: &Jobs) {
+        let kept = self.request.environment.cache.as_deref();
+        let (Some(kept), Some(kind), Some(caching)) =
+            (kept, kind(&self.request.options), jobs.caching)
+        else {
+            return;
+        };
+        let output = plan.file.linker_output.to_string();
+        let jobs = plan.file.jobs.len();
+        Last { output, started: utc(self.started), jobs, caching }.keep(kept, kind);
     }
 
     fn opener(&self, kind: Kind, tool: PathBuf, private: PathBuf, groups: Arc<Groups>) -> Opener {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::adapter::Place;
 use crate::outcome::Outcome;
@@ -59,7 +59,7 @@ pub struct Bytes {
 }
 
 /// What a cache was good for.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the file")]
 pub struct Caching {
     pub hits: usize,

@@ -16,6 +16,7 @@ use crate::attempt::{Report, Setup};
 use crate::cache::{Answer, Client, Feed, Hit, Mode, key};
 use crate::cli::CacheFeed;
 use crate::collect;
+use crate::exit::Exit;
 use crate::parcel::one_line;
 use crate::report::stats::{Caching, ms};
 
@@ -318,13 +319,13 @@ impl Run<'_> {
             match self.messages.recv_timeout(left) {
                 Ok(Message::Signal(signal)) => return Some(self.give_up(Some(signal))),
                 Ok(Message::LinkerGone) => return Some(self.give_up(None)),
+                Ok(Message::Bug) => return Some(End { exit: Exit::Bug, ..self.give_up(None) }),
                 Ok(message) => self.hear(message),
                 Err(_) => {}
             }
         }
         self.drop_waiting(true, true);
         self.tell_of_uncached();
-        self.jobs.caching = self.cache.as_ref().map(|cache| cache.tally);
         None
     }
 
@@ -348,6 +349,11 @@ impl Run<'_> {
         if fed > 0 {
             cache.not_stored.get_or_insert_with(|| "the link was over".into());
         }
+    }
+
+    /// What the cache was good for.
+    pub(super) fn tally(&self) -> Option<Caching> {
+        self.cache.as_ref().map(|cache| cache.tally)
     }
 
     fn tell_of_uncached(&mut self) {
