@@ -225,7 +225,7 @@ impl Run<'_> {
                 });
                 self.reporter.words(origin.printed.as_bytes());
                 let outputs = if self.setup.digests { outputs } else { Vec::new() };
-                self.jobs.accept_cached(job, outputs, origin.host, ms(took));
+                self.jobs.accept_cached(job, outputs, Some(origin.host), ms(took));
             }
             None => self.queue_missed(job),
         }
