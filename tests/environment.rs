@@ -192,7 +192,8 @@ fn split_code_generation_finds_its_linker() {
     let environment = make(&clang, worker, "", &cache).unwrap();
     assert_ne!(environment.name, kit::environment().unwrap().name);
     let node = or_skip!(Node::new(&environment));
-    let mut prepared = jobs().prepare(0);
+    let jobs = jobs();
+    let mut prepared = jobs.prepare(0);
     prepared.request.compiler = identity_with_linker(&tool("clang-22"));
     let (answer, object) = node.answer(&mut prepared);
     assert_eq!(answer, Answer::Ran { code: Some(0), signal: None });
