@@ -13,6 +13,7 @@ pub mod hosts;
 pub mod toolchain;
 pub mod policy;
 pub mod bundle;
+pub mod environment;
 pub mod parcel;
 pub mod plan;
 pub mod inputs;

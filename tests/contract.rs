@@ -14,7 +14,7 @@ const FAILS: &str = "echo 'error: no luck' >&2; exit 1";
 
 /// Every option with a value that shows, and what shows it: a piece of `--stats` or of stderr.
 /// The first value is the variable's, the second the option's.
-const OPTIONS: [(&str, [&str; 2]); 18] = [
+const OPTIONS: [(&str, [&str; 2]); 19] = [
     ("adapter", ["none.json", "local"]),
     ("cache", ["bad", "none"]),
     ("cache-mode", ["bad", "read"]),
@@ -26,6 +26,7 @@ const OPTIONS: [(&str, [&str; 2]); 18] = [
     ("timeout", ["0", "100"]),
     ("fallback", ["bad", "local"]),
     ("math", ["bad", "any"]),
+    ("env-salt", ["", "new"]),
     ("scratch", ["", "."]),
     ("stats", ["", "stats.json"]),
     ("trace", ["", "trace.json"]),

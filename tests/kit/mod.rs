@@ -12,15 +12,18 @@ pub(crate) mod dist;
 mod distccd;
 mod farm;
 mod folder;
+mod icecream;
 mod jobs;
 mod link;
 mod lld;
 mod network;
+mod node;
 mod processes;
 mod programs;
 mod run;
 mod same;
 pub(crate) mod stores;
+mod static_bridge;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -31,14 +34,17 @@ pub(crate) use distccd::{
 };
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
+pub(crate) use icecream::Icecream;
 pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use lld::Lld;
 pub(crate) use network::{Network, Way};
+pub(crate) use node::Node;
 pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Family, Modules, long_module, lua};
 pub(crate) use run::{Output, Run, Running};
 pub(crate) use same::{assert_bridged, assert_identical, assert_identical_as, assert_own_commands};
+pub(crate) use static_bridge::{clang_22, environment, environments, static_bridge};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
