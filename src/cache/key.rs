@@ -86,6 +86,7 @@ impl Keys {
             user: String::new(),
             host: String::new(),
             compiler: self.compiler().clone(),
+            environment: Vec::new(),
             time_limit_s: 0,
         };
         // Names that other jobs have no part in: a module that joins the link changes no keys but its importers'.
