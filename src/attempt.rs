@@ -2,6 +2,7 @@
 //! made. It tells what happened and decides nothing.
 
 mod bundled;
+mod declared;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,8 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+pub use declared::stable_name;
+
 use crate::adapter::{Meaning, Place};
 use crate::bundle::Digest;
+use crate::cache::dist::{Dist, Told};
 use crate::cli;
 use crate::collect::{self, Scratch};
 use crate::hosts::list::Host;
@@ -49,8 +53,31 @@ pub struct Setup {
     pub path: Option<String>,
     /// The farm's hosts, where the bridge chooses among them.
     pub hosts: Vec<Host>,
+    /// What the jobs of the link share on sccache-dist, if its adapter uses that.
+    pub dist: Option<Dist>,
+    /// The variables that the adapter's tool inherits, where that is not all of them.
+    pub inherited: Option<Vec<(String, String)>>,
     /// Digests of the outputs are wanted.
     pub digests: bool,
+}
+
+impl Setup {
+    /// The names that all attempts have in common.
+    pub fn names(&self) -> Names {
+        Names {
+            object: String::new(),
+            index: None,
+            tool: self.tool.clone(),
+            link: self.link.clone(),
+            host: String::new(),
+            private: self.private.clone(),
+            request: String::new(),
+            response: String::new(),
+            server: self.dist.as_ref().map_or(String::new(), |dist| dist.server().to_owned()),
+            declared: String::new(),
+            identity: self.dist.as_ref().map_or(String::new(), |dist| dist.compiler.clone()),
+        }
+    }
 }
 
 /// Which attempt.
@@ -100,6 +127,8 @@ pub struct Report {
     pub sent: u64,
     /// Bytes of the bundle that came back.
     pub received: u64,
+    /// Where the tool's log says that the object was made, if it keeps one.
+    pub told: Option<Told>,
     /// The outputs, if digests are wanted and all is well.
     pub outputs: Vec<Output>,
     /// When it began.
@@ -131,6 +160,7 @@ impl Report {
             missing: Vec::new(),
             sent: 0,
             received: 0,
+            told: None,
             outputs: Vec::new(),
             began,
             took: began.elapsed(),
@@ -153,7 +183,12 @@ pub fn attempt(
         Some(parcels) if which.place == Place::Farm => {
             bundled::tried(setup, (parcels, without), &mut report, &run)
         }
-        _ => direct(setup, &mut report, &run),
+        _ => match &setup.dist {
+            Some(dist) if which.place == Place::Farm => {
+                declared::tried(setup, (dist, groups), &mut report, &run)
+            }
+            _ => direct(setup, &mut report, &run),
+        },
     };
     (report.outcome, report.reason) = (outcome, reason);
     if report.outcome == Outcome::Done && setup.digests {
@@ -235,16 +270,7 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
     setup.inputs.check(job)?;
     let index = repair_index(setup, which, object)?;
     collect::remove_old(job)?;
-    let names = Names {
-        object: object.to_owned(),
-        index,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
-        host: String::new(),
-        private: setup.private.clone(),
-        request: format!("{object}.request"),
-        response: format!("{object}.response"),
-    };
+    let names = Names { object: object.to_owned(), index, ..setup.names() };
     client(setup, which.job, which.place, &names)
 }
 
@@ -267,7 +293,12 @@ pub fn client(setup: &Setup, job: usize, place: Place, names: &Names) -> anyhow:
     if let (Place::Farm, Some(path)) = (place, &setup.path) {
         set.push(("PATH".into(), path.clone()));
     }
-    Ok(Command { program, args: argv.collect(), set, unset, ..Command::default() })
+    let mut clear = false;
+    if let (Place::Farm, Some(inherited)) = (place, &setup.inherited) {
+        clear = true;
+        set.splice(0..0, inherited.iter().cloned());
+    }
+    Ok(Command { program, args: argv.collect(), clear, set, unset })
 }
 
 /// Writes an index that LLD damaged anew, beside the attempt's object.

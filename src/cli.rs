@@ -286,6 +286,11 @@ const HARMLESS: [&str; 12] = [
     "TMPDIR",
 ];
 
+/// Whether the value of the variable `name` says nothing of a user's secrets.
+pub fn is_harmless(name: &str) -> bool {
+    HARMLESS.contains(&name)
+}
+
 /// Libraries, variants of libm and config files are chosen by these.
 pub const TOOLCHAIN: [&str; 5] =
     ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
@@ -333,7 +338,7 @@ impl Environment {
             if ours && !options.contains(&name) && !OTHER_VARIABLES.contains(&name.as_str()) {
                 unknown.push(name.clone());
             }
-            let harmless = ours || HARMLESS.contains(&name.as_str());
+            let harmless = ours || is_harmless(&name);
             shown.insert(name, harmless.then(|| value.to_string_lossy().into_owned()));
         }
         let of_caches = |name: &&str| CACHES.iter().any(|start| name.starts_with(start));

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use crate::adapter::{self, Entry, Manifest, Probe};
 use crate::cache::Kind;
-use crate::cli::{self, Cache, Environment};
+use crate::cli::{self, Cache, Environment, Math};
 use crate::exit::{Exit, Failure};
+use crate::link::farm::Asker;
 use crate::link::{Ending, cores};
 use crate::overrides;
 use crate::process::{Command, Groups};
@@ -102,6 +103,13 @@ pub fn doctor(
         match try_probe(probe, &tool) {
             Ok(shown) => line(true, &shown),
             Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
+        }
+    }
+    if manifest.scheduler.is_some() && !tool.is_empty() {
+        let asker = Asker { link: "doctor", math: Math::Strict, environment };
+        match asker.dist(&tool, "doctor") {
+            Ok(dist) => line(true, &format!("farm: {} jobs at once now", dist.slots)),
+            Err(why) => line(false, &why),
         }
     }
     if let (Some(kind), false) = (manifest.hosts, tool.is_empty()) {

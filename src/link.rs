@@ -17,7 +17,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context, anyhow};
 
 use crate::adapter::{self, HostList, Place, Shipping};
-use crate::attempt::Setup;
+use crate::attempt::{Setup, stable_name};
 use crate::cache::key::Keys;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
@@ -173,7 +173,7 @@ impl Link<'_> {
 
     fn perform(
         mut self,
-        plan: Plan,
+        mut plan: Plan,
         server: Option<jobserver::Client>,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
@@ -192,15 +192,17 @@ impl Link<'_> {
             environment: self.request.environment,
         };
         let library = Arc::default();
-        let bundles = plan.adapter.shipping == Shipping::Bundle;
-        let toolchain = (bundles || self.wants_cache()).then(|| about.toolchain(&plan, &compiler));
+        let ships = plan.adapter.shipping != Shipping::Direct;
+        let toolchain = (ships || self.wants_cache()).then(|| about.toolchain(&plan, &compiler));
         let parcels = toolchain.as_ref().and_then(|found| match found {
             Ok(toolchain) => about.parcels(&plan, toolchain, &library),
             Err(why) => {
-                no_farm = no_farm.take().or_else(|| bundles.then(|| why.clone()));
+                no_farm = no_farm.take().or_else(|| ships.then(|| why.clone()));
                 None
             }
         });
+        let identity =
+            toolchain.as_ref().and_then(|found| Some(found.as_ref().ok()?.identity.full.clone()));
         let keys = toolchain.and_then(|found| self.keys(found, library));
         let known = match (&no_farm, &tool, plan.adapter.hosts) {
             (None, Ok(tool), Some(kind)) => self.hosts(kind, tool),
@@ -214,7 +216,23 @@ impl Link<'_> {
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
         let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
+        let asked = match (&no_farm, &tool, identity) {
+            (None, Ok(tool), Some(identity)) if plan.adapter.scheduler.is_some() => {
+                about.dist(tool, &identity).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let dist = asked.unwrap_or_else(|why| {
+            no_farm = Some(why);
+            None
+        });
+        if plan.adapter.scheduler.is_some() {
+            let most = dist.as_ref().map_or(1, |dist| dist.slots);
+            plan.limits.farm_jobs = plan.limits.farm_jobs.min(most);
+        }
         let setup = Setup {
+            inherited: about.inherited(&plan),
+            dist,
             digests: options.stats.is_some() || options.save.is_some(),
             tool: tool.clone().unwrap_or_default(),
             link: self.id.clone(),
@@ -426,8 +444,11 @@ fn slots(
 /// All that may lie about when a link is given up.
 fn made_by_us(setup: &Setup) -> Vec<PathBuf> {
     let folders = setup.scratch.folders().map(Path::to_owned);
-    let outputs = setup.plan.file.jobs.iter().flat_map(Job::outputs);
-    folders.chain(outputs.map(|output| PathBuf::from(&**output))).collect()
+    let jobs = &setup.plan.file.jobs;
+    let outputs = jobs.iter().flat_map(Job::outputs).map(|output| PathBuf::from(&**output));
+    let stable = |job| stable_name(&setup.plan.file.linker_output, job).into();
+    let indexes = jobs.iter().filter(|_| setup.dist.is_some()).map(stable);
+    folders.chain(outputs).chain(indexes).collect()
 }
 
 fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {

@@ -96,6 +96,12 @@ pub struct Names {
     pub host: String,
     /// The folder for what the tool keeps.
     pub private: String,
+    /// The address of the tool's server; empty if the bridge has none of its own.
+    pub server: String,
+    /// The files that the tool is told of; empty with another shipping.
+    pub declared: String,
+    /// What decides about the compiler's objects; empty if nobody needs it.
+    pub identity: String,
 }
 
 impl Plan {
@@ -108,7 +114,12 @@ impl Plan {
         cores: usize,
     ) -> Self {
         let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
-        let slots = adapter.slots.map_or(local_jobs, |n| n.get() as usize);
+        let slots = match (adapter.slots, adapter.scheduler) {
+            (Some(slots), _) => slots.get() as usize,
+            // It says when it is asked.
+            (None, Some(_)) => usize::MAX,
+            (None, None) => local_jobs,
+        };
         let limits = Limits {
             local_jobs,
             farm_jobs: options.farm_jobs.map_or(slots, |n| n as usize),
@@ -117,10 +128,13 @@ impl Plan {
             local_time: options.time_limit(),
             fallback: options.fallback,
         };
-        let naming = file.jobs.iter().map(naming).collect();
+        let naming: Vec<Naming> = file.jobs.iter().map(naming).collect();
         let travel = match adapter.shipping {
             Shipping::Direct => vec![Travel::May(1); file.jobs.len()],
             Shipping::Bundle => file.jobs.iter().map(parcel::travel).collect(),
+            Shipping::Declared => {
+                file.jobs.iter().zip(&naming).map(|(job, naming)| declared(job, *naming)).collect()
+            }
         };
         Plan { file, adapter, local, limits, naming, travel }
     }
@@ -187,6 +201,9 @@ impl Plan {
             response: "RESPONSE".into(),
             host: "HOST".into(),
             private: "PRIVATE".into(),
+            server: "SERVER".into(),
+            declared: "FILES".into(),
+            identity: "IDENTITY".into(),
         };
         shell_words::join(self.argv(job, place, &names))
     }
@@ -198,6 +215,23 @@ impl Plan {
             Naming::Own => own.to_string(),
             Naming::Fresh(_) => fresh(own),
         }
+    }
+}
+
+/// Whether a job may go to a tool that is told of its files.
+fn declared(job: &Job, naming: Naming) -> Travel {
+    // Whoever splits a list at colons cannot be told of such a name.
+    let split = |input: &&Text| input.contains([':', '\n']);
+    match parcel::travel(job) {
+        Travel::May(_) if naming == Naming::Own => {
+            Travel::Stays("its options make files that are named after the object".into())
+        }
+        Travel::May(_) if job.inputs().any(|input| split(&input)) => {
+            Travel::Stays("the name of an input has a colon or a new line in it".into())
+        }
+        // Such a tool gives each job one slot.
+        Travel::May(_) => Travel::May(1),
+        stays => stays,
     }
 }
 
@@ -258,6 +292,9 @@ impl Values for JobValues<'_> {
             Scalar::Response => &self.names.response,
             Scalar::Host => &self.names.host,
             Scalar::Private => &self.names.private,
+            Scalar::Server => &self.names.server,
+            Scalar::Declared => &self.names.declared,
+            Scalar::Identity => &self.names.identity,
             Scalar::Seconds => &self.seconds,
         }
     }
@@ -288,8 +325,9 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { file, adapter, limits, .. } = self;
         let at_once = match adapter.place {
-            Place::Farm => limits.farm_jobs,
-            Place::Local => limits.local_jobs,
+            Place::Farm if limits.farm_jobs == usize::MAX => "as many as its scheduler says".into(),
+            Place::Farm => limits.farm_jobs.to_string(),
+            Place::Local => limits.local_jobs.to_string(),
         };
         writeln!(
             f,

@@ -2,6 +2,7 @@
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
 mod cache;
+mod dist;
 mod farm;
 mod fleet;
 mod give_up;
@@ -117,6 +118,8 @@ pub struct Run<'a> {
     farm_most: usize,
     local_most: usize,
     faults_in_a_row: usize,
+    /// The first job of a farm that has not got the compiler yet is under way.
+    warming: bool,
     fleet: Option<Fleet>,
     /// A fleet that is not needed yet: the cache may have all jobs.
     later: Option<Fleet>,
@@ -168,6 +171,7 @@ impl<'a> Run<'a> {
             farm_most: plan.limits.farm_jobs,
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
+            warming: false,
             fleet: None,
             later: None,
             cache: None,
@@ -182,6 +186,7 @@ impl<'a> Run<'a> {
     /// Runs all jobs.
     pub fn run(mut self) -> (End, Jobs) {
         self.keep_home();
+        self.warm_up_first();
         let end = loop {
             self.start_what_may();
             if self.running.is_empty() && self.nothing_queued() {
@@ -288,6 +293,7 @@ impl<'a> Run<'a> {
             let limit = self.limit(report.which.place).unwrap_or(report.took);
             report.reason = format!("it took longer than {}", duration(limit));
         }
+        self.hear_of_place(&mut report);
         if report.outcome == Outcome::Done {
             self.deliver(&mut report);
         }
@@ -302,6 +308,7 @@ impl<'a> Run<'a> {
                 result,
             );
         }
+        self.count_silent_start(&mut report);
         self.jobs.record(&report);
         self.decide(report);
     }
@@ -332,13 +339,15 @@ impl<'a> Run<'a> {
         let outcome = match report.outcome {
             // Another host may be fit.
             Outcome::FarmUnfit if report.which.host.is_some() => Outcome::FarmFault,
+            // A scheduler may think otherwise a moment later.
+            Outcome::ToolLocal if self.setup.plan.adapter.scheduler.is_some() => Outcome::FarmBusy,
             outcome => outcome,
         };
         match next(outcome, place, retries, self.setup.plan.limits.fallback) {
             Next::Accept => {
                 self.feed(&report);
-                self.jobs.accept(job, report.outputs);
                 self.reporter.words(&report.printed);
+                self.accept(report);
             }
             Next::Retry => {
                 let pause = pause(self.jobs.retries(job), &self.setup.link, job);

@@ -16,6 +16,7 @@ use super::{Manifest, Source};
 const BUILT_IN: &[(&str, &str)] = &[
     ("distcc", include_str!("../../adapters/distcc.json")),
     ("local", include_str!("../../adapters/local.json")),
+    ("sccache", include_str!("../../adapters/sccache.json")),
 ];
 
 /// The most bytes that a manifest's file may have.
@@ -194,7 +195,7 @@ mod tests {
             .iter()
             .map(|entry| (entry.name.as_str(), entry.manifest.is_ok(), entry.hides_built_in))
             .collect();
-        assert_eq!(seen[1..], [("local", true, true), ("mine", true, false)]);
+        assert_eq!(seen[1..3], [("local", true, true), ("mine", true, false)]);
         assert_eq!(entries[1].source, Source::File(file));
     }
 
@@ -243,14 +244,14 @@ mod tests {
         let user = folder(&[("mine.json", "")]);
         let expected = |name| {
             format!(
-                "no adapter is called {name:?}; known: distcc, local, mine; a file needs a slash or .json at its end"
+                "no adapter is called {name:?}; known: distcc, local, mine, sccache; a file needs a slash or .json at its end"
             )
         };
         for name in ["farmer", "", "..", "Local", "mine\n"] {
             assert_eq!(error(name, Some(user.path())), expected(name));
         }
         let none = user.path().join("none");
-        assert!(error("x", Some(&none)).contains("known: distcc, local; "));
+        assert!(error("x", Some(&none)).contains("known: distcc, local, sccache; "));
     }
 
     #[test]

@@ -34,6 +34,8 @@ words! {
         Direct = "direct",
         /// One file there, one file back, for a worker that unpacks, compiles and packs.
         Bundle = "bundle",
+        /// The tool ships the module, and beside it the files that it is told of.
+        Declared = "declared",
     }
 }
 
@@ -42,6 +44,14 @@ words! {
     pub enum HostList {
         /// By distcc's client: `distcc --show-hosts`.
         Distcc = "distcc",
+    }
+}
+
+words! {
+    /// Who assigns hosts to jobs, where the tool does that.
+    pub enum Scheduler {
+        /// sccache-dist's, through a server of sccache that is the bridge's own.
+        Sccache = "sccache",
     }
 }
 
@@ -84,10 +94,12 @@ pub struct Manifest {
     pub env: Env,
     /// How the hosts are known, if the bridge places jobs itself.
     pub hosts: Option<HostList>,
+    /// Who assigns hosts, if that is known.
+    pub scheduler: Option<Scheduler>,
     /// What shows that the tool has started a job on this machine.
     pub tripwire: Option<Tripwire>,
-    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm whose hosts
-    /// are not known.
+    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm of which
+    /// neither hosts nor scheduler are known.
     pub slots: Option<NonZeroU32>,
     /// What exit codes mean; see [`Manifest::failure`].
     pub exit: Vec<ExitRule>,
@@ -112,7 +124,7 @@ impl Manifest {
             .ok()
             .and_then(|code| self.exit.iter().find(|rule| rule.codes.contains(&code)));
         let unlisted = match self.shipping {
-            Shipping::Direct => Meaning::CompilerError,
+            Shipping::Direct | Shipping::Declared => Meaning::CompilerError,
             Shipping::Bundle => Meaning::Unreachable,
         };
         Some(rule.map_or((unlisted, None), |rule| (rule.means, rule.say.as_deref())))
@@ -151,6 +163,8 @@ pub struct Tripwire {
 /// What is changed in the environment of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
+    /// Names of variables that are inherited; all of them if there is no such list.
+    pub only: Option<Vec<String>>,
     /// Variables to set, with their values.
     pub set: Vec<(String, Template)>,
     /// Variables to remove.

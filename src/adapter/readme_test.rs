@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Shipping, Source};
+use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Scheduler, Shipping, Source};
 
 const README: &str = include_str!("../../adapters/README.md");
 
@@ -64,6 +64,10 @@ fn the_readme_names_every_word_of_a_closed_key() {
     };
     assert_eq!(words("place"), Place::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
     assert_eq!(words("hand_over"), HandOver::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+    assert_eq!(
+        words("scheduler"),
+        Scheduler::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>()
+    );
     assert_eq!(words("shipping"), Shipping::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
 }
 

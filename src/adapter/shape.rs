@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::strict::{Members, Object};
-use super::{HandOver, HostList, Meaning, Place, Shipping};
+use super::{HandOver, HostList, Meaning, Place, Scheduler, Shipping};
 
 /// The version of the format that this program reads.
 const SCHEMA: u64 = 1;
@@ -30,6 +30,7 @@ pub(super) struct Raw {
     #[serde(default)]
     pub(super) env: Object<RawEnv>,
     pub(super) hosts: Option<HostList>,
+    pub(super) scheduler: Option<Scheduler>,
     pub(super) tripwire: Option<Object<RawTripwire>>,
     pub(super) slots: Option<u32>,
     #[serde(default)]
@@ -43,6 +44,7 @@ pub(super) struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEnv {
+    pub(super) only: Option<Vec<String>>,
     #[serde(default)]
     pub(super) set: Members,
     #[serde(default)]
@@ -139,7 +141,7 @@ mod tests {
             ),
             (
                 json!({"env": {"add": {}}}),
-                "env.add: unknown field `add`, expected `set` or `unset`",
+                "env.add: unknown field `add`, expected one of `only`, `set`, `unset`",
             ),
             (
                 json!({"exit": [{"codes": "1", "means": "busy", "retry": 1}]}),
@@ -203,7 +205,7 @@ mod tests {
         );
         assert_eq!(
             problem(json!({"shipping": "pigeon"})),
-            "shipping: unknown word \"pigeon\"; known: \"direct\", \"bundle\""
+            "shipping: unknown word \"pigeon\"; known: \"direct\", \"bundle\", \"declared\""
         );
     }
 

@@ -117,14 +117,10 @@ impl Bundles {
         };
         let host = report.which.host.map(|id| &setup.hosts[id.0]);
         let names = Names {
-            object: String::new(),
-            index: None,
-            tool: setup.tool.clone(),
-            link: setup.link.clone(),
             host: host.map_or(String::new(), |host| host.spec.clone()),
-            private: setup.private.clone(),
             request: text(&self.request)?,
             response: text(&self.response)?,
+            ..setup.names()
         };
         client(setup, report.which.job, report.which.place, &names)
     }

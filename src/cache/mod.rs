@@ -4,6 +4,7 @@
 mod breaker;
 mod ccache;
 pub mod client;
+pub mod dist;
 pub mod entry;
 pub mod key;
 pub mod last;
@@ -156,6 +157,10 @@ pub fn open(kind: Kind, about: &About) -> Result<Box<dyn Store>, Trouble> {
         Kind::Ccache => Box::new(ccache::Ccache::open(about)?),
     })
 }
+
+/// What a client of sccache gets that would start a server by itself, on an address that others are about to use too:
+/// it needs a temporary folder for that, and finds none.
+const NO_START: (&str, &str) = ("TMPDIR", "/dev/null/no-server-is-started-by-clients");
 
 /// What is said of an entry that was given to a tool and is not there afterwards.
 const NOT_KEPT: &str = "it did not keep the entry: its storage is full, broken or may only be read";

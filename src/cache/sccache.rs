@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::server::Server;
 use super::shim::{Called, Calls, check_version, version};
-use super::{About, Key, Store, Trouble};
+use super::{About, Key, NO_START, Store, Trouble};
 use crate::process::Groups;
 
 /// The oldest one that takes a preprocessed file for what it is.
@@ -17,10 +17,6 @@ const OLDEST: (u32, u32) = (0, 14);
 const AFRESH: &str = "SCCACHE_RECACHE";
 /// Of the user's variables, clients get these, which mean single calls.
 const FOR_CALLS: [&str; 2] = [AFRESH, "SCCACHE_NO_CACHE"];
-/// What a client gets that would start a server by itself, on an address that others are about to use too: it
-/// needs a temporary folder for that, and finds none.
-const NO_START: (&str, &str) = ("TMPDIR", "/dev/null/no-server-is-started-by-clients");
-
 /// sccache as a store.
 #[derive(Debug)]
 pub(super) struct Sccache {

@@ -124,17 +124,41 @@ impl Server {
         let files = folder.join(id);
         let of_the_user = given.is_some();
         let mut set = about.environment.clone();
-        let address = match given {
-            Some(address) => address,
-            None => {
-                if let Some(text) = config.without_farm() {
-                    let path = files.with_extension("conf");
-                    write_private(&path, &text).map_err(|error| failed(&path, &error))?;
-                    set.insert("SCCACHE_CONF".into(), path.display().to_string());
-                }
-                Address::Socket(files.with_extension("sock").display().to_string())
-            }
-        };
+        if given.is_none()
+            && let Some(text) = config.without_farm()
+        {
+            let path = files.with_extension("conf");
+            write_private(&path, &text).map_err(|error| failed(&path, &error))?;
+            set.insert("SCCACHE_CONF".into(), path.display().to_string());
+        }
+        let own = || Address::Socket(files.with_extension("sock").display().to_string());
+        let address = given.unwrap_or_else(own);
+        Ok(Server { of_the_user, ..Server::at(address, files, set, about) })
+    }
+
+    /// A server that has the user's farm, and a log: always the bridge's own.
+    pub(super) fn for_farm(about: &About) -> Result<Self, Trouble> {
+        let config = Config::find(&about.environment);
+        let files = folder()?.join(format!("farm-{}", storage(about, &config)));
+        let own = Address::Socket(files.with_extension("sock").display().to_string());
+        let mut server = Server::at(own, files, about.environment.clone(), about);
+        let log = server.file("log").display().to_string();
+        let settings = [("SCCACHE_LOG", "sccache=debug"), ("SCCACHE_ERROR_LOG", &*log)];
+        for (name, value) in settings {
+            server.command.unset.retain(|unset| unset != name);
+            server.command.set.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(server)
+    }
+
+    fn at(
+        address: Address,
+        files: PathBuf,
+        mut set: BTreeMap<String, String>,
+        about: &About,
+    ) -> Self {
+        // sccache looks at the socket first.
+        set.remove(PORT);
         set.extend([address.variable()]);
         set.entry(IDLE.0.into()).or_insert_with(|| IDLE.1.into());
         NOT_A_SERVERS.iter().for_each(|name| drop(set.remove(*name)));
@@ -145,7 +169,12 @@ impl Server {
             unset: NOT_A_SERVERS.map(str::to_owned).into(),
             clear: false,
         };
-        Ok(Server { address, of_the_user, files, command, starts: AtomicU32::new(0) })
+        Server { address, of_the_user: false, files, command, starts: AtomicU32::new(0) }
+    }
+
+    /// One of the files that are kept about it.
+    pub(super) fn file(&self, ending: &str) -> PathBuf {
+        self.files.with_extension(ending)
     }
 
     /// What tells a client where the server is.
@@ -170,7 +199,7 @@ impl Server {
         if self.answers() {
             return Ok(());
         }
-        let lock = self.files.with_extension("lock");
+        let lock = self.file("lock");
         let _turn = locked(&lock, deadline)?;
         if self.answers() {
             return Ok(());
@@ -207,7 +236,7 @@ impl Server {
     }
 
     fn trouble(&self) -> PathBuf {
-        self.files.with_extension("trouble")
+        self.file("trouble")
     }
 
     fn start(&self, groups: &Groups, deadline: Instant) -> Result<(), Trouble> {

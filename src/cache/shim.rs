@@ -239,7 +239,8 @@ fn strings(args: &[&str]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
-fn printed(about: &About, command: Command) -> Result<String, Trouble> {
+/// What the tool prints for `command`, whose program is set here.
+pub(super) fn printed(about: &About, command: Command) -> Result<String, Trouble> {
     let command = Command { program: about.tool.clone(), ..command };
     let (_, output) = finish(&about.groups, &command, about.deadline)?;
     Ok(String::from_utf8_lossy(&output).into_owned())

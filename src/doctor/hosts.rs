@@ -114,6 +114,8 @@ fn setup(
         private: private.display().to_string(),
         path: None,
         hosts: Vec::new(),
+        dist: None,
+        inherited: None,
         digests: false,
     };
     Ok(farm::with_path(setup, environment))

@@ -5,17 +5,24 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use crate::adapter::{Place, Shipping};
 use crate::attempt::Setup;
 use crate::bundle::{About, Library};
+use crate::cache;
+use crate::cache::dist::Dist;
 use crate::cli::{Environment, Math};
 use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
 use crate::policy;
+use crate::process::Groups;
 use crate::toolchain::{self, Identity, Toolchain};
+
+/// sccache's server must be there after this time: it gives its storage up after 10 s.
+const SERVER_TIME: Duration = Duration::from_secs(12);
 
 /// Who asks a farm.
 pub struct Asker<'a> {
@@ -72,6 +79,28 @@ impl Asker<'_> {
             time_limit_s: plan.limits.farm_time.as_secs(),
         };
         Some(Parcels::new(&plan.file, toolchain.clone(), library.clone(), about))
+    }
+}
+
+impl Asker<'_> {
+    /// sccache's farm; the error says why it cannot be used.
+    pub fn dist(&self, tool: &str, compiler: &str) -> Result<Dist, String> {
+        let about = cache::About {
+            tool: tool.into(),
+            private: "/".into(),
+            kept: None,
+            environment: self.environment.caches.clone(),
+            groups: Groups::new(None),
+            deadline: Instant::now() + SERVER_TIME,
+        };
+        Dist::open(&about, compiler).map_err(|trouble| trouble.to_string())
+    }
+
+    /// The variables that the adapter's tool inherits, if not all of them.
+    pub fn inherited(&self, plan: &Plan) -> Option<Vec<(String, String)>> {
+        let only = plan.adapter.env.only.as_ref()?;
+        let value = |name: &String| self.environment.shown.get(name)?.clone();
+        Some(only.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect())
     }
 }
 

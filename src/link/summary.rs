@@ -27,6 +27,11 @@ pub(super) fn line(plan: &Plan, cache: &str, jobs: &Jobs, end: &End, took: Durat
             1 => " (1 host)".into(),
             hosts => format!(" ({hosts} hosts)"),
         };
+        if plan.adapter.scheduler.is_some() {
+            let hits = jobs.caching.map_or(0, |caching| caching.hits);
+            let own = jobs.cached().saturating_sub(hits);
+            line += &format!("{own} from {}'s storage, ", plan.adapter.name);
+        }
         line += &format!("{} on {}{hosts}, ", jobs.made_at(Place::Farm), plan.adapter.name);
     }
     line += &format!("{} here", jobs.made_at(Place::Local));
@@ -112,7 +117,7 @@ fn record((job, progress): (&Job, &Progress)) -> Record {
             State::Cached => Some("cache"),
             State::Open | State::Failed => None,
         },
-        host: origin.map_or_else(|| last?.host.clone(), |(host, _)| Some(host.clone())),
+        host: origin.map_or_else(|| last?.host.clone(), |(host, _)| host.clone()),
         attempts: progress.tries.len(),
         outcome: cached.or(last.map(|last| last.outcome)).unwrap_or(Outcome::NotStarted),
         ms: origin.map(|(_, ms)| *ms).or(last.map(|last| last.ms)).unwrap_or(0),

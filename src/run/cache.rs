@@ -159,7 +159,7 @@ impl Run<'_> {
         });
         self.reporter.words(origin.printed.as_bytes());
         let outputs = if self.setup.digests { outputs } else { Vec::new() };
-        self.jobs.accept_cached(job, outputs, origin.host, ms(took));
+        self.jobs.accept_cached(job, outputs, Some(origin.host), ms(took));
     }
 
     /// An answer that nobody waits for any more.

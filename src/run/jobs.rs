@@ -30,8 +30,8 @@ pub struct Progress {
     pub tries: Vec<Try>,
     /// Digests of what was taken, if wanted.
     pub outputs: Vec<Output>,
-    /// Of a job from the cache: where its outputs had been made, and the time in milliseconds that it took to get them.
-    pub origin: Option<(String, u64)>,
+    /// Of a job from the cache: where its outputs had been made, if that is known, and the time in milliseconds that it took to get them.
+    pub origin: Option<(Option<String>, u64)>,
     begun: usize,
     retries: u32,
     came_home: bool,
@@ -81,12 +81,12 @@ impl Jobs {
         self.done += 1;
     }
 
-    /// Takes outputs from the cache, which were made on `host`.
+    /// Takes outputs from a cache, which were made on `host`.
     pub(super) fn accept_cached(
         &mut self,
         job: usize,
         outputs: Vec<Output>,
-        host: String,
+        host: Option<String>,
         ms: u64,
     ) {
         let progress = &mut self.all[job];

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod cargo;
+pub(crate) mod dist;
 mod distccd;
 mod farm;
 mod folder;
