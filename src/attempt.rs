@@ -2,12 +2,14 @@
 //! made. It tells what happened and decides nothing.
 
 mod bundled;
+mod fifo;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -23,7 +25,7 @@ use crate::jobfile::Text;
 use crate::outcome::Outcome;
 use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
-use crate::process::{Command, Ended, Groups, OnStart};
+use crate::process::{self, Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
 
 /// What the attempts of a link share.
@@ -47,10 +49,39 @@ pub struct Setup {
     pub private: String,
     /// `PATH` of the adapter's tool, if that is not ours.
     pub path: Option<String>,
+    /// What is shipped to hosts, as the adapter's tool wants it named, once it is known.
+    pub environment: OnceLock<String>,
     /// The farm's hosts, where the bridge chooses among them.
     pub hosts: Vec<Host>,
+    /// The link itself was started by the adapter's tool.
+    pub inside_farm: bool,
     /// Digests of the outputs are wanted.
     pub digests: bool,
+}
+
+impl Setup {
+    /// The names that all attempts have in common.
+    pub fn names(&self) -> Names {
+        Names {
+            object: String::new(),
+            index: None,
+            tool: self.tool.clone(),
+            link: self.link.clone(),
+            host: String::new(),
+            private: self.private.clone(),
+            request: String::new(),
+            response: String::new(),
+            environment: self.environment.get().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Who hears of an attempt that is under way.
+pub struct Hears<'a> {
+    /// Hears of the process as soon as there is one.
+    pub started: OnStart<'a>,
+    /// Hears that a farm has taken the job, where that can be seen.
+    pub taken: &'a (dyn Fn() + Sync),
 }
 
 /// Which attempt.
@@ -138,20 +169,21 @@ impl Report {
     }
 }
 
-/// Makes the attempt. `on_start` hears of the process as soon as there is one.
+/// Makes the attempt.
 pub fn attempt(
     setup: &Setup,
     groups: &Groups,
     which: Which,
     without: &Without,
-    on_start: OnStart<'_>,
+    hears: &Hears<'_>,
 ) -> Report {
     let began = Instant::now();
     let mut report = Report::not_started(which, began, String::new());
-    let run = |command: &Command| start(groups, command, on_start);
+    let run = |command: &Command| start(groups, command, hears.started);
+    process::be_nicer(setup.plan.manifest(which.place).nice);
     let (outcome, reason) = match &setup.parcels {
         Some(parcels) if which.place == Place::Farm => {
-            bundled::tried(setup, (parcels, without), &mut report, &run)
+            bundled::tried(setup, (parcels, without), &mut report, (&run, hears.taken))
         }
         _ => direct(setup, &mut report, &run),
     };
@@ -235,16 +267,7 @@ fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command>
     setup.inputs.check(job)?;
     let index = repair_index(setup, which, object)?;
     collect::remove_old(job)?;
-    let names = Names {
-        object: object.to_owned(),
-        index,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
-        host: String::new(),
-        private: setup.private.clone(),
-        request: format!("{object}.request"),
-        response: format!("{object}.response"),
-    };
+    let names = Names { object: object.to_owned(), index, ..setup.names() };
     client(setup, which.job, which.place, &names)
 }
 

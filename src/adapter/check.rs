@@ -12,7 +12,9 @@ use anyhow::anyhow;
 use super::shape::{self, Raw, RawEnv, RawExit, RawProbe, RawTripwire};
 use super::strict::Object;
 use super::template::{Argv, Element, List, Scalar, Template};
-use super::{Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool, Tripwire};
+use super::{
+    Delivery, Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool, Tripwire,
+};
 
 /// How many problems one error lists.
 const SHOWN: usize = 50;
@@ -72,11 +74,25 @@ impl Checker {
             self.add("shipping", "nothing needs a bundle to stay here; write direct");
         }
         let env = self.env(raw.env.0);
-        let slots = match raw.hosts {
-            None => self.slots(raw.place, raw.slots),
-            Some(_) => self.hosts(raw.place, raw.slots),
+        let request = raw.request.unwrap_or(Delivery::File);
+        if request == Delivery::Fifo && raw.shipping != Shipping::Bundle {
+            self.add("request", "only the shipping bundle has one");
+        }
+        if raw.hosts.is_some() && raw.scheduler.is_some() {
+            self.add("scheduler", "either it assigns hosts or the bridge does, by hosts");
+        }
+        let farm = (raw.place, raw.slots);
+        let slots = match (raw.hosts, raw.scheduler) {
+            (None, None) => self.slots(raw.place, raw.slots),
+            (Some(_), _) => self.counted("hosts", "each host has its own", farm),
+            (None, Some(_)) => self.counted("scheduler", "it knows how many there are", farm),
         };
-        self.chosen_host(raw.hosts.is_some(), &command, &env);
+        self.goes_with(("hosts", raw.hosts.is_some()), Scalar::Host, &command, &env);
+        let shipped = ("environment", raw.environment.is_some());
+        self.goes_with(shipped, Scalar::Environment, &command, &env);
+        if raw.nice.is_some_and(|nice| !(1..=19).contains(&nice)) {
+            self.add("nice", "must be within 1-19");
+        }
         let tripwire = raw.tripwire.and_then(|Object(raw)| self.tripwire(raw));
         let exit = self.exit(raw.place, raw.shipping, raw.exit);
         let probes = raw.probes.into_iter().enumerate();
@@ -100,7 +116,11 @@ impl Checker {
             tool,
             command,
             env,
+            request,
+            environment: raw.environment,
             hosts: raw.hosts,
+            scheduler: raw.scheduler,
+            nice: raw.nice.unwrap_or(0),
             tripwire,
             slots,
             exit,
@@ -315,28 +335,41 @@ impl Checker {
         known
     }
 
-    /// Where hosts are known, so are their slots.
-    fn hosts(&mut self, place: Place, slots: Option<u32>) -> Option<NonZeroU32> {
+    /// Slots are known by what stands under `key`.
+    fn counted(
+        &mut self,
+        key: &str,
+        why: &str,
+        (place, slots): (Place, Option<u32>),
+    ) -> Option<NonZeroU32> {
         if place == Place::Local {
-            self.add("hosts", "only a farm has them");
+            self.add(key, "only for a farm");
         }
         if slots.is_some() {
-            self.add("slots", "each host has its own; leave them out");
+            self.add("slots", format_args!("{why}; leave them out"));
         }
         None
     }
 
-    /// `{host}` stands where, and only where, the bridge chooses one.
-    fn chosen_host(&mut self, chosen: bool, command: &Argv, env: &Env) {
+    /// A placeholder stands where, and only where, a key gives it a value.
+    fn goes_with(
+        &mut self,
+        (key, given): (&str, bool),
+        scalar: Scalar,
+        command: &Argv,
+        env: &Env,
+    ) {
         let in_command = command.0.iter().filter_map(|element| match element {
             Element::One(template) => Some(template),
             Element::Splice(_) => None,
         });
         let mut templates = in_command.chain(env.set.iter().map(|(_, template)| template));
-        let used = templates.any(|template| template.scalars().any(|s| s == Scalar::Host));
-        match (chosen, used) {
-            (true, false) => self.add("hosts", "needs {host} in command or env.set"),
-            (false, true) => self.add("command", "{host} needs the key hosts"),
+        let used = templates.any(|template| template.scalars().any(|s| s == scalar));
+        match (given, used) {
+            (true, false) => self.add(key, format_args!("needs {{{scalar}}} in command or env.set")),
+            (false, true) => {
+                self.add("command", format_args!("{{{scalar}}} needs the key {key}"));
+            }
             _ => {}
         }
     }

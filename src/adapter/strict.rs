@@ -75,4 +75,13 @@ macro_rules! deserialize_words {
     )+};
 }
 
-deserialize_words!(super::Place, super::HandOver, super::Shipping, super::HostList, super::Meaning);
+deserialize_words!(
+    super::Place,
+    super::HandOver,
+    super::Shipping,
+    super::Delivery,
+    super::Chroot,
+    super::HostList,
+    super::Scheduler,
+    super::Meaning
+);

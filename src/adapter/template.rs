@@ -29,6 +29,8 @@ words! {
         Response = "response",
         /// The host that the bridge has chosen, as the tool wants it.
         Host = "host",
+        /// The environment that is shipped to hosts, as the tool wants it named.
+        Environment = "environment",
         /// A folder of the link's own, for what the tool keeps while it runs.
         Private = "private",
         /// Seconds that an attempt may take.

@@ -7,12 +7,14 @@ use std::process::ExitStatus;
 
 use anyhow::Context;
 
+use super::fifo::{self, Fed};
 use super::{Report, RunCommand, Setup, Verdict, Without, client, failed, judge, refused};
+use crate::adapter::Delivery;
 use crate::bundle::{LeaveOut, NotPacked};
 use crate::collect;
 use crate::hosts::probe;
 use crate::outcome::Outcome;
-use crate::parcel::{Answered, Parcels};
+use crate::parcel::{Answered, Packed, Parcels};
 use crate::plan::Names;
 use crate::process::Ended;
 
@@ -20,7 +22,7 @@ pub(super) fn tried(
     setup: &Setup,
     (parcels, without): (&Parcels, &Without),
     report: &mut Report,
-    run: RunCommand<'_>,
+    (run, taken): (RunCommand<'_>, &(dyn Fn() + Sync)),
 ) -> Verdict {
     let which = report.which;
     let job = &setup.plan.file.jobs[which.job];
@@ -30,23 +32,43 @@ pub(super) fn tried(
         Err(error) => return refused(error),
     };
     let leave_out = LeaveOut { held: &without.held, in_flight: &without.in_flight };
-    let packed = match parcels.pack(job, which.job, &leave_out, &bundles.request) {
-        Ok(packed) => packed,
-        Err(error) => return not_packed(error),
+    let delivery = setup.plan.adapter.request;
+    if delivery == Delivery::Fifo
+        && let Err(error) = fifo::make(&bundles.request)
+    {
+        let folder = bundles.request.parent().unwrap_or(Path::new("")).display();
+        let why = format!("no pipe can be made in {folder}: {error}; try another --scratch");
+        return (Outcome::FarmDown, why);
+    }
+    let pack = |to: &Path| parcels.pack(job, which.job, &leave_out, to);
+    let start = || bundles.command(setup, report).map_err(refused).and_then(|command| run(&command));
+    let (fed, ended) = match delivery {
+        Delivery::File => match pack(&bundles.request) {
+            Ok(packed) => (Fed::Whole(packed), Some(start())),
+            Err(error) => return not_packed(error),
+        },
+        Delivery::Fifo => fifo::feed(&bundles.request, &pack, taken, start),
     };
-    report.sent = packed.length;
-    let places: Vec<PathBuf> = report.made.iter().map(|(made, _)| PathBuf::from(made)).collect();
-    let ended = bundles.command(setup, report).map_err(refused).and_then(|command| run(&command));
-    let Ended { status, output } = match ended {
-        Ok(ended) => ended,
+    let (packed, Ended { status, output }) = match delivered(fed, ended) {
+        Ok(delivered) => delivered,
         Err(verdict) => return verdict,
     };
+    report.sent = packed.as_ref().map_or(0, |packed| packed.length);
     if let Err(error) = setup.inputs.check(job) {
         return refused(error);
     }
     if !status.success() {
-        return client_failed(setup, report, status, output);
+        let (outcome, reason) = client_failed(setup, report, status, output);
+        if outcome == Outcome::ToolLocal && packed.is_some() {
+            return (outcome, format!("{reason}, since the host that had taken it was lost"));
+        }
+        return (outcome, reason);
     }
+    let Some(packed) = packed else {
+        let why = "the client exited with 0 and had not even opened the request";
+        return (Outcome::FarmFault, why.to_owned());
+    };
+    let places: Vec<PathBuf> = report.made.iter().map(|(made, _)| PathBuf::from(made)).collect();
     let Answered { outcome, reason, printed, host, worker, length, holds, missing } =
         parcels.open(&bundles.response, &packed, &places, report.host.as_deref());
     (report.holds, report.missing) = (holds, missing);
@@ -62,6 +84,25 @@ pub(super) fn tried(
     }
     let made = report.made.iter().map(|(made, place)| (made.as_str(), place));
     judge(&report.printed, collect::check_made(made))
+}
+
+/// What was packed, if the client wanted it, and how the client ended.
+fn delivered(
+    fed: Fed<Packed, NotPacked>,
+    ended: Option<Result<Ended, Verdict>>,
+) -> Result<(Option<Packed>, Ended), Verdict> {
+    let packed = match fed {
+        Fed::Whole(packed) | Fed::Cut(packed) => Some(packed),
+        Fed::Unopened => None,
+        Fed::NotPacked(error) => return Err(not_packed(error)),
+        Fed::Failed(error) => {
+            return Err((Outcome::NotStarted, format!("the pipe to the client: {error}")));
+        }
+    };
+    match ended {
+        Some(ended) => Ok((packed, ended?)),
+        None => Err((Outcome::NotStarted, "the client was not started".to_owned())),
+    }
 }
 
 /// A client that failed; where we chose the host, the reason names it and what the client said of it.
@@ -91,6 +132,7 @@ struct Bundles {
 
 impl Drop for Bundles {
     fn drop(&mut self) {
+        let _ = fs::remove_file(self.request.with_extension("bundle"));
         let _ = fs::remove_file(&self.request);
         let _ = fs::remove_file(&self.response);
     }
@@ -105,7 +147,8 @@ fn prepare(setup: &Setup, report: &mut Report) -> anyhow::Result<Bundles> {
         let fresh = setup.scratch.fresh(output, which.job, which.number);
         report.made.push((if n == 0 { fresh } else { format!("{fresh}.{n}") }, output.clone()));
     }
-    let bundles = setup.scratch.bundles(which.job, which.number);
+    let output = &setup.plan.file.linker_output;
+    let bundles = setup.scratch.bundles((which.job, which.number), &job.primary, output);
     let [request, response] = bundles.context("the folder for bundles")?;
     Ok(Bundles { request, response })
 }
@@ -117,14 +160,10 @@ impl Bundles {
         };
         let host = report.which.host.map(|id| &setup.hosts[id.0]);
         let names = Names {
-            object: String::new(),
-            index: None,
-            tool: setup.tool.clone(),
-            link: setup.link.clone(),
             host: host.map_or(String::new(), |host| host.spec.clone()),
-            private: setup.private.clone(),
             request: text(&self.request)?,
             response: text(&self.response)?,
+            ..setup.names()
         };
         client(setup, report.which.job, report.which.place, &names)
     }

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -111,7 +112,9 @@ fn setup(
         parcels,
         private: private.display().to_string(),
         path: None,
+            environment: OnceLock::new(),
         hosts: Vec::new(),
+        inside_farm: false,
         digests: false,
     };
     Ok(farm::with_path(setup, environment))

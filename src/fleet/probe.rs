@@ -80,14 +80,10 @@ fn sent(
 ) -> anyhow::Result<Verdict> {
     let nonce = parcels.pack_probe(request).map_err(anyhow::Error::from)?;
     let names = Names {
-        object: String::new(),
-        index: None,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
         request: request.display().to_string(),
         response: response.display().to_string(),
         host: host.spec.clone(),
-        private: setup.private.clone(),
+        ..setup.names()
     };
     let command = client(setup, 0, Place::Farm, &names)?;
     let ended = groups.run(&command, on_start)?;
