@@ -14,6 +14,7 @@ pub mod icecream;
 pub mod toolchain;
 pub mod policy;
 pub mod bundle;
+pub mod environment;
 pub mod parcel;
 pub mod plan;
 pub mod inputs;

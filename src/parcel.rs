@@ -304,6 +304,12 @@ impl Answered {
                     format!("its worker {worker} reads bundles of format {oldest} to {newest}");
                 (Outcome::FarmUnfit, format!("{host}: {reads} only; install this version there"))
             }
+            Answer::Altered { reason } => {
+                let way_out = "if it comes again, leave it behind with --env-salt";
+                let altered =
+                    format!("the environment on {host} was altered ({reason}): {way_out}");
+                (Outcome::FarmFault, altered)
+            }
             Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
                 (Outcome::FarmUnfit, format!("{host}: {reason}"))
             }

@@ -49,6 +49,7 @@ impl Asker<'_> {
             target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
             no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
             variables: &environment.toolchain,
+            ..toolchain::Options::default()
         };
         let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
             .map_err(|unknown| unknown.to_string())?;
@@ -58,6 +59,7 @@ impl Asker<'_> {
             user,
             host,
             compiler: wanted(&toolchain.identity, self.math),
+            environment: Vec::new(),
             time_limit_s: plan.limits.farm_time.as_secs(),
         };
         Ok(Some(Parcels::new(&plan.file, toolchain, about)))

@@ -11,6 +11,7 @@ mod cargo;
 mod distccd;
 mod farm;
 mod folder;
+mod icecream;
 mod jobs;
 mod link;
 mod lld;
@@ -18,6 +19,7 @@ mod processes;
 mod programs;
 mod run;
 mod same;
+mod static_bridge;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ pub(crate) use cargo::assert_cargo_project;
 pub(crate) use distccd::{Client, Host, SLOTS, free_port, note};
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
+pub(crate) use icecream::Icecream;
 pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use lld::Lld;
@@ -33,6 +36,7 @@ pub(crate) use processes::{MARK, Marked, Process, until};
 pub(crate) use programs::{Family, Modules, lua};
 pub(crate) use run::{Output, Run, Running};
 pub(crate) use same::{assert_bridged, assert_identical, assert_own_commands};
+pub(crate) use static_bridge::{clang_22, environment, environments, static_bridge};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
 /// The bridge under test, ready to be run. Settings of the user who runs the tests do not reach it.
