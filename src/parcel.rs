@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::bundle::{
     self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
-    NotPacked, Received, prepare, probe, receive,
+    NotPacked, Received, Shipped, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -79,6 +79,7 @@ pub struct Parcels {
     about_target: Vec<String>,
     limits: Limits,
     codeview: Mutex<HashMap<Text, bool>>,
+    shipped: OnceLock<Vec<Shipped>>,
 }
 
 /// A request that was packed.
@@ -124,7 +125,19 @@ impl Parcels {
             about,
             limits: Limits::default(),
             codeview: Mutex::default(),
+            shipped: OnceLock::new(),
         }
+    }
+
+    /// The compiler.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+
+    /// From now on requests say that jobs run in an environment that holds these files.
+    pub fn ship(&self, files: Vec<Shipped>) {
+        // A link has one environment.
+        let _ = self.shipped.set(files);
     }
 
     /// The digest of the compiler that hosts must have.
@@ -173,6 +186,7 @@ impl Parcels {
         let about = (number, weight.slots());
         let mut prepared = prepare(&job, about, (&self.names, &self.library), &self.about)?;
         prepared.hold(leave_out);
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         let request = prepared.request;
@@ -185,6 +199,7 @@ impl Parcels {
     /// See [`NotPacked`].
     pub fn pack_probe(&self, to: &Path) -> Result<Nonce, NotPacked> {
         let mut prepared = probe(&self.about, self.about_target.clone());
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         Ok(prepared.request.nonce)
@@ -207,6 +222,10 @@ impl Parcels {
                 other => host_probe::Answer::Refused(other.to_string()),
             },
         }
+    }
+
+    fn shipped(&self) -> Vec<Shipped> {
+        self.shipped.get().cloned().unwrap_or_default()
     }
 
     /// Any module that may become part of the object counts.

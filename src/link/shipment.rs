@@ -1,15 +1,18 @@
 //! What a farm without compilers needs before its first job: the environment that brings them, made or found, and how
 //! many jobs its scheduler has room for. Both are found out beside the run, which hears of them by message.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread;
+use std::{fs, thread};
+
+use anyhow::Context;
 
 use super::Request;
 use crate::adapter::{Chroot, Scheduler};
 use crate::attempt::Setup;
 use crate::cli::Icecream;
+use crate::environment::{self, Environment};
 use crate::icecream::{scheduler, text};
 use crate::run::Message;
 
@@ -34,10 +37,10 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
     }
     let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return false };
     let (setup, to_run) = (setup.clone(), tell.clone());
-    let own = PathBuf::from("/proc/self/exe");
+    let cache = request.environment.cache.clone();
     let make = move || {
-        let made = environment(&setup, &own).map_err(|error| format!("{error:#}"));
-        let _ = to_run.send(Message::Shipped(made));
+        let made = environment(&setup, cache.as_deref(), "").and_then(|made| named(&made));
+        let _ = to_run.send(Message::Shipped(made.map_err(|error| format!("{error:#}"))));
     };
     if let Err(error) = thread::Builder::new().name("environment".into()).spawn(make) {
         let _ = tell.send(Message::Shipped(Err(format!("no thread can be started: {error}"))));
@@ -52,6 +55,23 @@ pub fn slots(variables: &Icecream, platform: &str) -> Option<usize> {
     Some(text::in_flight(&found, platform))
 }
 
-fn environment(_setup: &Setup, _own: &std::path::Path) -> anyhow::Result<String> {
-    Ok("x86_64:/tmp/ic/dtlto-00000000000000000000000000000001.tar.zst".into())
+/// The environment of the link's compiler, as icecream wants it named; all requests name its files from then on.
+///
+/// # Errors
+/// It cannot be made; the text says what to do.
+pub fn environment(setup: &Setup, cache: Option<&Path>, salt: &str) -> anyhow::Result<Environment> {
+    let parcels = setup.parcels.as_ref().context("nothing can be sent")?;
+    let cache = cache.context("there is no folder for it: set HOME or XDG_CACHE_HOME")?;
+    let own = fs::read_link("/proc/self/exe").context("/proc/self/exe")?;
+    let worker = environment::worker(&own)?;
+    let made = environment::make(parcels.toolchain(), &worker, salt, cache)?;
+    parcels.ship(made.files.clone());
+    Ok(made)
+}
+
+/// The value of `{environment}`.
+pub fn named(environment: &Environment) -> anyhow::Result<String> {
+    let file = environment.file.to_str().with_context(|| format!("{:?}", environment.file))?;
+    anyhow::ensure!(!file.contains([',', '=']), "{file}: icecream takes no , or = in this path");
+    Ok(format!("{}:{file}", environment.platform))
 }

@@ -1,0 +1,83 @@
+//! Links on icecream's nodes, by real daemons: every job on a node that has no compiler, by the bridge's word and by
+//! that of the daemons, and programs that are those of LLD in one process. They know nothing of faults.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests start programs, and may panic
+
+mod kit;
+
+use std::fs;
+
+use kit::{Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip, skip_without, static_bridge};
+use serde_json::Value;
+
+/// Leaves the test, as skipped, unless a farm can be had.
+macro_rules! skip_without_farm {
+    () => {
+        skip_without!("clang-22", "ld.lld-22");
+        if let Some(why) = Grid::missing() {
+            skip!("{why}");
+        }
+    };
+}
+
+/// What turns a link of clang into one on icecream's nodes, and nowhere else.
+fn through(stats: &Folder) -> Vec<String> {
+    let stats = format!("--stats={}", stats.path("stats.json").display());
+    let options = ["--adapter=icecc", "--fallback=never", &stats];
+    let given = options.iter().map(|option| format!("-Xthinlto-distributor={option}"));
+    let bridge = static_bridge().as_ref().unwrap().display();
+    [format!("-fthinlto-distributor={bridge}")].into_iter().chain(given).collect()
+}
+
+fn stats(folder: &Folder) -> Value {
+    serde_json::from_slice(&folder.read("stats.json")).unwrap()
+}
+
+/// All `jobs` of a link were made by the nodes: the bridge and the daemons agree on how many each one made.
+#[track_caller]
+fn assert_all_agree(grid: &Grid, stats: &Value, given_before: [usize; 2], jobs: usize, output: &Output) {
+    assert_bridged(output, jobs);
+    assert_eq!(stats["places"]["farm"], jobs, "{stats:#}{output}");
+    assert_eq!((&stats["places"]["local"], &stats["tool_local"]), (&0.into(), &0.into()));
+    for (node, before) in ["n1", "n2"].into_iter().zip(given_before) {
+        let made = stats["hosts"][node].as_u64().unwrap_or(0) as usize;
+        assert!(made > 0, "{stats:#}");
+        assert_eq!(grid.given(node) - before, made, "{node}: {}", grid.log(node));
+    }
+}
+
+#[test]
+fn a_program_of_52_modules_is_made_by_two_nodes_without_a_compiler() {
+    skip_without_farm!();
+    let grid = Grid::start(&[&format!("n1 {GOOD}"), &format!("n2 {GOOD}")]);
+    for node in ["n1", "n2"] {
+        for compiler in ["/usr/lib/llvm-22/bin/clang", "/usr/bin/clang-22", "/usr/bin/gcc"] {
+            let found = grid.on_node(node, compiler).arg("--version").go();
+            assert!(!found.status.success(), "{node} has a compiler: {found}");
+        }
+    }
+    let (folder, jobs, user) = (Folder::new(), 52, Submitter::new());
+    Family::compile_many(&folder, "o", &[], jobs);
+    let objects: Vec<_> = (0..jobs).map(|n| format!("o/{}", Family::object(n))).collect();
+    let link = |out| link().args(&objects).args(["-lstdc++", "-o", out]).cwd(folder.path(""));
+    link("expected").go().ok();
+    let bridged = |out: &str| {
+        let run = grid.among_daemons_in(&folder.path(""), kit::tool("clang-22"));
+        let run = user.user(run).args(["-O2", "-flto=thin", "-fuse-ld=lld-22"]);
+        run.args(&objects).args(["-lstdc++", "-o", out]).args(through(&folder)).limit(120).go().ok()
+    };
+    let output = bridged("found").stderr_has("52 on icecc (2 hosts), 0 here; sent ");
+    kit::note("52 modules, first link", &output);
+    assert_all_agree(&grid, &stats(&folder), [0, 0], jobs, &output);
+    assert!(folder.read("expected") == folder.read("found"), "the program");
+    let code = Run::new(folder.path("found")).go().status.code();
+    assert!((1..=128).contains(&code.unwrap()), "{code:?}");
+
+    let (given, installed) = (["n1", "n2"].map(|n| grid.given(n)), ["n1", "n2"].map(|n| grid.installed(n)));
+    assert_eq!(installed, [1, 1]);
+    let output = bridged("again");
+    kit::note("52 modules, second link", &output);
+    assert_all_agree(&grid, &stats(&folder), given, jobs, &output);
+    assert_eq!(["n1", "n2"].map(|n| grid.installed(n)), installed, "an environment was shipped again");
+    assert!(fs::read(folder.path("again")).unwrap() == folder.read("found"));
+}
