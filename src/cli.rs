@@ -33,6 +33,17 @@ and /etc/dtlto-bridge/override.json beat both.
 Exit codes: 0 all objects made; 1 a job failed; 2 usage; 3 the job file or an input cannot be
 used; 4 the farm cannot be used and --fallback is never; 70 a bug. A signal is raised again.";
 
+const ICECC_ENV: &str = "\
+An environment is an archive that becomes the root of a job on a node: the worker, clang, and exactly
+the libraries that clang loads. Links make it themselves and find it again in the user's cache folder;
+this makes it beforehand, and shows what an administrator needs to know.
+
+A node knows an environment by its name, which is made from its content, and checks no bytes; every
+job of the farm can write there. The worker compares what it runs with what the link has sent. Where
+that finds an altered environment, another --env-salt leaves it behind on all nodes at once.
+
+As root this also runs the archive's clang in a root of its own, as a node does.";
+
 /// The whole command line.
 #[derive(Parser, Debug)]
 #[command(
@@ -73,6 +84,19 @@ pub enum Task {
         /// Ask hosts for this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
         #[arg(long, value_name = "PATH")]
         compiler: Option<String>,
+    },
+    /// Make, check and name the environment that icecream sends to its nodes
+    #[command(after_help = ICECC_ENV)]
+    IceccEnv {
+        /// The environment of this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
+        #[arg(long, value_name = "PATH")]
+        compiler: Option<String>,
+        /// Makes another name of the same content, to leave an altered environment behind
+        #[arg(long, value_name = "TEXT", env = "DTLTO_BRIDGE_ENV_SALT", hide_env_values = true)]
+        env_salt: Option<String>,
+        /// Check this archive, and make none
+        #[arg(long, value_name = "FILE", conflicts_with = "compiler")]
+        check: Option<PathBuf>,
     },
     /// Run the jobs again that a link kept with --save
     Replay {
@@ -168,6 +192,10 @@ pub struct Options {
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]
     pub math: Math,
+    /// Any text: another one gives icecream's environment another name, and so leaves behind one that was
+    /// altered on nodes
+    #[arg(long, value_name = "TEXT")]
+    pub env_salt: Option<String>,
     /// Where bundles lie while they are used [default: beside the output]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,

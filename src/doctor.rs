@@ -2,6 +2,7 @@
 //! adapter's probes and changes nothing.
 
 mod hosts;
+mod icecc_env;
 
 use std::path::Path;
 
@@ -12,6 +13,8 @@ use crate::link::{Ending, cores};
 use crate::overrides;
 use crate::process::{Command, Groups};
 use crate::report::write_stdout;
+
+pub use icecc_env::{EnvironmentWanted, icecc_env};
 
 /// Lists the adapters, or checks and shows the named ones.
 ///

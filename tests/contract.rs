@@ -14,7 +14,7 @@ const FAILS: &str = "echo 'error: no luck' >&2; exit 1";
 
 /// Every option with a value that shows, and what shows it: a piece of `--stats` or of stderr.
 /// The first value is the variable's, the second the option's.
-const OPTIONS: [(&str, [&str; 2]); 15] = [
+const OPTIONS: [(&str, [&str; 2]); 16] = [
     ("adapter", ["none.json", "local"]),
     ("cache", ["bad", "none"]),
     ("local-jobs", ["0", "64"]),
@@ -23,6 +23,7 @@ const OPTIONS: [(&str, [&str; 2]); 15] = [
     ("timeout", ["0", "100"]),
     ("fallback", ["bad", "local"]),
     ("math", ["bad", "any"]),
+    ("env-salt", ["", "new"]),
     ("scratch", ["", "."]),
     ("stats", ["", "stats.json"]),
     ("trace", ["", "trace.json"]),

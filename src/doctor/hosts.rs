@@ -72,7 +72,7 @@ pub(super) fn table(
     Ok(Table { text, well })
 }
 
-fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
+pub(super) fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
     match named {
         Some(name) => cli::find_program(name),
         None => COMPILERS.iter().find_map(|name| cli::find_program(name).ok()).with_context(|| {

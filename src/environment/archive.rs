@@ -58,9 +58,9 @@ fn append<W: Write>(archive: &mut Builder<W>, place: &str, entry: &Entry<Known>)
                 }
             };
             about(EntryType::Regular, *mode, length);
-            let mut bytes = Hashed { from: bytes.take(length), hasher: blake3::Hasher::new() };
+            let mut bytes = Hashed::of(bytes.take(length));
             archive.append_data(&mut header, place, &mut bytes)?;
-            let same = Digest::from(bytes.hasher.finalize()) == *blake3;
+            let same = bytes.digest() == *blake3;
             ensure!(same, "it changed meanwhile: link again when the compiler is whole");
         }
     }
@@ -68,9 +68,20 @@ fn append<W: Write>(archive: &mut Builder<W>, place: &str, entry: &Entry<Known>)
 }
 
 /// Digests what is read.
-struct Hashed<R> {
+pub(super) struct Hashed<R> {
     from: R,
     hasher: blake3::Hasher,
+}
+
+impl<R: Read> Hashed<R> {
+    pub(super) fn of(from: R) -> Self {
+        Hashed { from, hasher: blake3::Hasher::new() }
+    }
+
+    /// Of all that was read.
+    pub(super) fn digest(&self) -> Digest {
+        self.hasher.finalize().into()
+    }
 }
 
 impl<R: Read> Read for Hashed<R> {

@@ -16,7 +16,7 @@ const LAYOUT: u32 = 1;
 const COMPILERS: &str = "opt/llvm/bin";
 const LIBRARIES: &str = "opt/llvm/lib";
 /// Where icecream looks for the compiler that it was called by.
-const WORKER: &str = "usr/bin/clang";
+pub(super) const WORKER: &str = "usr/bin/clang";
 /// The worker's settings; they mark the root as an environment.
 const SETTINGS: &str = "dtlto-environment.json";
 /// The loader's folders for CPUs that can do more than the first of their kind.
@@ -27,7 +27,7 @@ const HWCAPS: &str = "glibc-hwcaps";
 pub(super) enum Entry<F> {
     Folder { mode: u32 },
     File { mode: u32, from: F },
-    Link { to: &'static str },
+    Link { to: String },
 }
 
 /// Where the bytes of a file come from.
@@ -68,8 +68,8 @@ impl Layout {
         );
         let mut layout = Layout { platform, entries: BTreeMap::new() };
         layout.add(WORKER, 0o755, worker)?;
-        layout.entries.insert("usr/bin/as".to_owned(), Entry::Link { to: "clang" });
-        layout.entries.insert("bin/true".to_owned(), Entry::Link { to: "../usr/bin/clang" });
+        layout.entries.insert("usr/bin/as".to_owned(), Entry::Link { to: "clang".into() });
+        layout.entries.insert("bin/true".to_owned(), Entry::Link { to: "../usr/bin/clang".into() });
         let compiler = layout.add_toolchain(toolchain)?;
         let settings = json!({
             "compilers": [format!("/{compiler}")],
@@ -169,7 +169,7 @@ impl Layout {
         for (place, entry) in &self.entries {
             let entry = match entry {
                 Entry::Folder { mode } => Entry::Folder { mode: *mode },
-                Entry::Link { to } => Entry::Link { to },
+                Entry::Link { to } => Entry::Link { to: to.clone() },
                 Entry::File { mode, from } => {
                     Entry::File { mode: *mode, from: known(from, memory)? }
                 }

@@ -3,6 +3,7 @@
 //! does not know how icecream is told of it.
 
 mod archive;
+mod check;
 mod layout;
 mod shelf;
 
@@ -14,7 +15,9 @@ use anyhow::{Context, Result, bail};
 use crate::bundle::Shipped;
 use crate::cli;
 use crate::toolchain::{Elf, Memory, Toolchain};
+pub use check::{Checked, check};
 use layout::Layout;
+pub use shelf::ENDING;
 use shelf::Shelf;
 
 /// An archive that is there to be sent.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 
 /// icecream knows the format by the ending.
-const ENDING: &str = ".tar.zst";
+pub const ENDING: &str = ".tar.zst";
 /// What a killed program leaves begins so.
 const UNFINISHED: &str = "new-";
 /// An archive that was not used for so long goes.

@@ -23,6 +23,7 @@ pub use elf::Elf;
 pub use identity::{Identity, MATH_CLASS};
 pub use memory::Memory;
 use memory::{Seen, Stamp};
+pub use name::is_multicall;
 
 /// The environment variables that can change what a compiler is made of; others are of no interest here.
 pub const VARIABLES: [&str; 5] = crate::cli::TOOLCHAIN;

@@ -75,6 +75,11 @@ impl Icecream {
     /// Has `request`, an `.i` file, compiled into `response` with the environment in `archive`.
     #[track_caller]
     pub(crate) fn compile(&self, archive: &Path, request: &Path, response: &Path) -> Output {
+        self.client(archive, request, response).go()
+    }
+
+    /// The client that does so.
+    pub(crate) fn client(&self, archive: &Path, request: &Path, response: &Path) -> Run {
         self.run(request.parent().unwrap(), "icecc")
             .arg(self.folder.path("stub/clang"))
             .args(["-target", "x86_64-pc-linux-gnu", "-c"])
@@ -87,7 +92,6 @@ impl Icecream {
             .env("ICECC_ENV_COMPRESSION", "zstd")
             .env("ICECC_DEBUG", "debug")
             .env("ICECC_LOGFILE", self.folder.path("client.log"))
-            .go()
     }
 
     /// Where a node has unpacked the environment of this name.
