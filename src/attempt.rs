@@ -28,6 +28,8 @@ use crate::plan::{Names, Naming, Plan};
 use crate::process::{self, Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
 
+pub use bundled::ask;
+
 /// What the attempts of a link share.
 #[derive(Debug)]
 pub struct Setup {

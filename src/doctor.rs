@@ -3,10 +3,11 @@
 
 mod hosts;
 mod icecc_env;
+mod icecream;
 
 use std::path::Path;
 
-use crate::adapter::{self, Entry, Manifest, Probe};
+use crate::adapter::{self, Entry, Manifest, Probe, Scheduler};
 use crate::cli::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::link::{Ending, cores};
@@ -115,6 +116,11 @@ pub fn doctor(
                 well = false;
             }
         }
+    }
+    if let (Some(Scheduler::Icecream), false) = (manifest.scheduler, tool.is_empty()) {
+        let table = icecream::table(&tool, (&manifest, compiler), environment);
+        text += &table.text;
+        well &= table.well;
     }
     write_stdout(&text);
     Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })

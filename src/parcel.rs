@@ -205,13 +205,13 @@ impl Parcels {
         Ok(prepared.request.nonce)
     }
 
-    /// Reads the answer to a question.
-    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> host_probe::Answer {
+    /// Reads the answer to a question, and which host it comes from.
+    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> (Option<String>, host_probe::Answer) {
         let expected = Expected { nonce, link: &self.about.link, outputs: &[] };
-        let Ok(file) = File::open(from) else { return host_probe::Answer::None };
+        let Ok(file) = File::open(from) else { return (None, host_probe::Answer::None) };
         match receive(file, &expected, &self.limits) {
-            Err(_) => host_probe::Answer::None,
-            Ok(Received { response, .. }) => match response.answer {
+            Err(_) => (None, host_probe::Answer::None),
+            Ok(Received { response, .. }) => (Some(one_line(&response.host)), match response.answer {
                 Answer::Ran { code: Some(0), .. } => {
                     host_probe::Answer::Good { stores: response.stores }
                 }
@@ -220,7 +220,7 @@ impl Parcels {
                 }
                 Answer::Refused { reason } => host_probe::Answer::Refused(reason),
                 other => host_probe::Answer::Refused(other.to_string()),
-            },
+            }),
         }
     }
 

@@ -91,7 +91,7 @@ struct Running {
     /// A host of the farm is known to have it.
     taken: bool,
     /// It was given up for this reason: its host does not answer any more, say.
-    lost: Option<&'static str>,
+    lost: Option<String>,
 }
 
 /// The state of a run.
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
         }
         if let (Some(lost), true) = (running.lost, report.outcome != Outcome::Done) {
             report.outcome = Outcome::FarmFault;
-            report.reason = lost.into();
+            report.reason = lost;
         } else if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
             let limit = self.limit(report.which.place).unwrap_or(report.took);

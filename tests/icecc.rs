@@ -7,18 +7,8 @@ mod kit;
 
 use std::fs;
 
-use kit::{Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip, skip_without, static_bridge};
+use kit::{Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip_without_grid, static_bridge};
 use serde_json::Value;
-
-/// Leaves the test, as skipped, unless a farm can be had.
-macro_rules! skip_without_farm {
-    () => {
-        skip_without!("clang-22", "ld.lld-22");
-        if let Some(why) = Grid::missing() {
-            skip!("{why}");
-        }
-    };
-}
 
 /// What turns a link of clang into one on icecream's nodes, and nowhere else.
 fn through(stats: &Folder) -> Vec<String> {
@@ -48,7 +38,7 @@ fn assert_all_agree(grid: &Grid, stats: &Value, given_before: [usize; 2], jobs: 
 
 #[test]
 fn a_program_of_52_modules_is_made_by_two_nodes_without_a_compiler() {
-    skip_without_farm!();
+    skip_without_grid!();
     let grid = Grid::start(&[&format!("n1 {GOOD}"), &format!("n2 {GOOD}")]);
     for node in ["n1", "n2"] {
         for compiler in ["/usr/lib/llvm-22/bin/clang", "/usr/bin/clang-22", "/usr/bin/gcc"] {

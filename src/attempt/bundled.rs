@@ -8,15 +8,15 @@ use std::process::ExitStatus;
 use anyhow::Context;
 
 use super::fifo::{self, Fed};
-use super::{Report, RunCommand, Setup, Verdict, Without, client, failed, judge, refused};
-use crate::adapter::Delivery;
+use super::{Report, RunCommand, Setup, Verdict, Which, Without, client, failed, judge, refused};
+use crate::adapter::{Delivery, Place};
 use crate::bundle::{LeaveOut, NotPacked};
 use crate::collect;
 use crate::hosts::probe;
 use crate::outcome::Outcome;
 use crate::parcel::{Answered, Packed, Parcels};
 use crate::plan::Names;
-use crate::process::Ended;
+use crate::process::{self, Command, Ended, Groups};
 
 pub(super) fn tried(
     setup: &Setup,
@@ -38,10 +38,10 @@ pub(super) fn tried(
     {
         let folder = bundles.request.parent().unwrap_or(Path::new("")).display();
         let why = format!("no pipe can be made in {folder}: {error}; try another --scratch");
-        return (Outcome::FarmDown, why);
+        return (Outcome::NotStarted, why);
     }
     let pack = |to: &Path| parcels.pack(job, which.job, &leave_out, to);
-    let start = || bundles.command(setup, report).map_err(refused).and_then(|command| run(&command));
+    let start = || bundles.command(setup, Some(which)).map_err(refused).and_then(|command| run(&command));
     let (fed, ended) = match delivery {
         Delivery::File => match pack(&bundles.request) {
             Ok(packed) => (Fed::Whole(packed), Some(start())),
@@ -124,6 +124,40 @@ fn client_failed(setup: &Setup, report: &mut Report, status: ExitStatus, said: V
     (outcome, format!("{host}: {words}"))
 }
 
+/// Asks, by a request like those of jobs, whether jobs would be done. Returns the host that has answered, and why
+/// it would not do them.
+///
+/// # Errors
+/// No host has answered; the text says why.
+pub fn ask(setup: &Setup, groups: &Groups) -> Result<(String, Option<String>), String> {
+    let parcels = setup.parcels.as_ref().ok_or("nothing can be sent")?;
+    let [request, response] =
+        ["i", "out"].map(|end| Path::new(&setup.private).join(format!("question.{end}")));
+    let bundles = Bundles { request, response };
+    fifo::make(&bundles.request).map_err(|error| format!("no pipe can be made: {error}"))?;
+    process::be_nicer(setup.plan.adapter.nice);
+    let command = bundles.command(setup, None).map_err(|error| format!("{error:#}"))?;
+    let pack = |to: &Path| parcels.pack_probe(to);
+    let start = || groups.run(&command, &|_| ());
+    let (fed, ended) = fifo::feed(&bundles.request, &pack, &|| (), start);
+    let ended = ended.ok_or("the client was not started")?.map_err(|error| error.to_string())?;
+    if !ended.status.success() {
+        return Err(failed(setup, Place::Farm, ended.status).1);
+    }
+    match fed {
+        Fed::Whole(nonce) | Fed::Cut(nonce) => match parcels.open_probe(&bundles.response, nonce) {
+            (Some(host), probe::Answer::Good { .. }) => Ok((host, None)),
+            (Some(host), probe::Answer::OtherClang(why) | probe::Answer::Refused(why)) => {
+                Ok((host, Some(why)))
+            }
+            _ => Err("the answer is not a worker's".to_owned()),
+        },
+        Fed::Unopened => Err("the client had not even opened the request".to_owned()),
+        Fed::NotPacked(error) => Err(error.to_string()),
+        Fed::Failed(error) => Err(error.to_string()),
+    }
+}
+
 /// The two files; gone when the attempt is over.
 struct Bundles {
     request: PathBuf,
@@ -154,18 +188,18 @@ fn prepare(setup: &Setup, report: &mut Report) -> anyhow::Result<Bundles> {
 }
 
 impl Bundles {
-    fn command(&self, setup: &Setup, report: &Report) -> anyhow::Result<crate::process::Command> {
+    fn command(&self, setup: &Setup, which: Option<Which>) -> anyhow::Result<Command> {
         let text = |path: &Path| {
             path.to_str().map(str::to_owned).with_context(|| format!("{path:?} is not UTF-8"))
         };
-        let host = report.which.host.map(|id| &setup.hosts[id.0]);
+        let host = which.and_then(|which| which.host).map(|id| &setup.hosts[id.0]);
         let names = Names {
             host: host.map_or(String::new(), |host| host.spec.clone()),
             request: text(&self.request)?,
             response: text(&self.response)?,
             ..setup.names()
         };
-        client(setup, report.which.job, report.which.place, &names)
+        client(setup, which.map_or(0, |which| which.job), Place::Farm, &names)
     }
 }
 

@@ -179,7 +179,9 @@ mod tests {
                 fs::write(to, vec![7; LARGE]).unwrap();
                 Ok(LARGE)
             };
-            let taken = || drop(self.taken.fetch_add(1, Ordering::Relaxed));
+            let taken = || {
+                self.taken.fetch_add(1, Ordering::Relaxed);
+            };
             let (fed, made) = feed(&self.pipe, &pack, &taken, || client(&self.pipe));
             assert!(!self.pipe.with_extension("bundle").exists());
             (fed, made.unwrap())

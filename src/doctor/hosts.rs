@@ -37,6 +37,21 @@ pub(super) struct Table {
     pub(super) well: bool,
 }
 
+impl Table {
+    pub(super) fn good(&mut self, what: &str) {
+        self.text += &format!("ok   {what}\n");
+    }
+
+    pub(super) fn note(&mut self, what: &str) {
+        self.text += &format!("note {what}\n");
+    }
+
+    pub(super) fn bad(&mut self, what: &str, next: &str) {
+        self.well = false;
+        self.text += &format!("FAIL {what}\n     next: {next}\n");
+    }
+}
+
 /// Asks all hosts whether they would do jobs of `compiler`.
 ///
 /// # Errors
@@ -82,7 +97,7 @@ pub(super) fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
 }
 
 /// What a link of one job would have; the job is never run.
-fn setup(
+pub(super) fn setup(
     manifest: &Manifest,
     tool: &str,
     compiler: PathBuf,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::{fs, thread};
+use std::thread;
 
 use anyhow::Context;
 
@@ -37,9 +37,9 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
     }
     let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return false };
     let (setup, to_run) = (setup.clone(), tell.clone());
-    let cache = request.environment.cache.clone();
+    let (cache, salt) = (request.environment.cache.clone(), request.options.env_salt.clone());
     let make = move || {
-        let made = environment(&setup, cache.as_deref(), "").and_then(|made| named(&made));
+        let made = environment(&setup, cache.as_deref(), salt.as_deref().unwrap_or_default()).and_then(|made| named(&made));
         let _ = to_run.send(Message::Shipped(made.map_err(|error| format!("{error:#}"))));
     };
     if let Err(error) = thread::Builder::new().name("environment".into()).spawn(make) {
@@ -62,7 +62,7 @@ pub fn slots(variables: &Icecream, platform: &str) -> Option<usize> {
 pub fn environment(setup: &Setup, cache: Option<&Path>, salt: &str) -> anyhow::Result<Environment> {
     let parcels = setup.parcels.as_ref().context("nothing can be sent")?;
     let cache = cache.context("there is no folder for it: set HOME or XDG_CACHE_HOME")?;
-    let own = fs::read_link("/proc/self/exe").context("/proc/self/exe")?;
+    let own = std::env::current_exe().context("the path of this program")?;
     let worker = environment::worker(&own)?;
     let made = environment::make(parcels.toolchain(), &worker, salt, cache)?;
     parcels.ship(made.files.clone());

@@ -70,7 +70,11 @@ impl Run<'_> {
             Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
             // A scheduler may want a job here while all hosts are busy.
             Outcome::ToolLocal | Outcome::FarmBusy if self.farm_is_at_work() => {}
-            Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
+            Outcome::FarmDown => {
+                self.remember_dead_farm(&report.reason);
+                self.farm_is_down(&report.reason);
+            }
+            Outcome::NotStarted => self.farm_is_down(&report.reason),
             Outcome::FarmFault
             | Outcome::FarmBusy
             | Outcome::FarmUnfit

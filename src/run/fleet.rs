@@ -182,7 +182,7 @@ impl Run<'_> {
             return;
         }
         if let Some(running) = self.running.get_mut(&job) {
-            running.lost = Some("its host does not answer any more");
+            running.lost = Some("its host does not answer any more".into());
             if let Some(pid) = running.pid {
                 self.groups.end(pid, Signal::KILL);
             }

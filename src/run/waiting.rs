@@ -108,21 +108,21 @@ impl Run<'_> {
             let reason = format!("no host has taken a job for {}{hint}", duration(patience));
             self.remember_dead_farm(&reason);
             self.farm_is_down(&reason);
-            waiting.iter().for_each(|(job, ..)| self.end_waiting(*job, "no host has taken it"));
+            waiting.iter().for_each(|(job, ..)| self.end_waiting(*job, &reason));
             return;
         }
         // A client that waits for a slot of this machine, which the link's own parent holds, has no end.
         let most = if self.setup.inside_farm { SILENCE } else { QUEUE };
         for (job, _, began) in waiting {
             if now.saturating_duration_since(began) >= most && !self.waiting.sent {
-                self.end_waiting(job, "no host has taken it in time");
+                self.end_waiting(job, &format!("no host has taken it for {}", duration(most)));
             }
         }
     }
 
-    fn end_waiting(&mut self, job: usize, reason: &'static str) {
+    fn end_waiting(&mut self, job: usize, reason: &str) {
         let Some(running) = self.running.get_mut(&job) else { return };
-        running.lost = Some(reason);
+        running.lost = Some(reason.to_owned());
         if let Some(pid) = running.pid {
             self.groups.end(pid, Signal::KILL);
         }

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
+use dtlto_bridge::jobfile::Job;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -49,7 +51,7 @@ done
 mount -t tmpfs tmpfs /run; install -d -o icecc -g icecc /run/icecc
 cp /proc/stat /run/stat; mount --bind /run/stat /proc/stat
 if [ "$memory" != - ]; then
-    printf 'MemTotal: %d kB\nMemFree: %d kB\nBuffers: 0 kB\nCached: 0 kB\n' $((memory * 2048)) $((memory * 1024)) >/run/meminfo
+    printf 'MemTotal: %d kB\nMemFree: %d kB\nBuffers: 0 kB\nCached: 0 kB\n' $((memory * 2048 + 1048576)) $((memory * 1024)) >/run/meminfo
     mount --bind /run/meminfo /proc/meminfo
 fi
 hostname "$name"
@@ -84,7 +86,8 @@ impl Grid {
         super::missing(&tools).or_else(root).or_else(worker)
     }
 
-    /// Starts nodes, each `NAME MEMORY OPTIONS...`, and waits until the scheduler gives jobs to them.
+    /// Starts nodes, each `NAME MEMORY OPTIONS...`, and waits until the scheduler gives jobs to them, but for those
+    /// called `full`.
     #[track_caller]
     pub(crate) fn start(nodes: &[&str]) -> Grid {
         let (folder, marked) = (Folder::new(), Marked::new());
@@ -102,11 +105,12 @@ impl Grid {
             let log = grid.try_log("scheduler");
             log.matches("login ").count() == grid.nodes.len() + 1
         });
+        let full = grid.nodes.iter().filter(|node| node.starts_with("full")).count();
         until("the nodes take jobs", || {
             let listed = grid.ask("listcs");
             let loads = listed.lines().filter_map(|line| line.split_once(" load="));
             let idle = loads.filter(|(_, load)| load.trim() != "1000").count();
-            idle == grid.nodes.len() + 1
+            idle == grid.nodes.len() + 1 - full
         });
         grid
     }
@@ -123,6 +127,26 @@ impl Grid {
     /// Jobs that a node says it has been given.
     pub(crate) fn given(&self, node: &str) -> usize {
         self.log(node).matches("remote compile for file").count()
+    }
+
+    /// The node that has got a job of this module, as soon as one has.
+    #[track_caller]
+    pub(crate) fn node_of(&self, module: &str, link: &Submitter) -> String {
+        let folder = link.jobs.folder.path("").display().to_string();
+        let has = |node: &&String| {
+            let log = self.try_log(node);
+            log.lines().any(|line| {
+                line.contains("remote compile for file")
+                    && line.contains(&folder)
+                    && line.contains(module)
+            })
+        };
+        let mut found = None;
+        until("a node has the job", || {
+            found = self.nodes.iter().find(has).cloned();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     /// Environments that a node has got.
@@ -197,13 +221,34 @@ pub(crate) struct Submitter {
     pub(crate) home: Folder,
     pub(crate) jobs: LinkJobs,
     file: std::path::PathBuf,
+    expected: OnceLock<Vec<Vec<u8>>>,
 }
+
+/// So many functions keep a compiler busy for seconds.
+const SLOW: usize = 500;
 
 impl Submitter {
     pub(crate) fn new() -> Submitter {
         let folder = Folder::new();
         Modules::compile(&folder, "", &[]);
         Submitter::of(folder, &["a.o", "b.o", "c.o"])
+    }
+
+    /// Another job, which takes seconds; the linker names it last.
+    pub(crate) fn slow() -> Submitter {
+        let folder = Folder::new();
+        Modules::compile(&folder, "", &[]);
+        let function = |n: usize| {
+            format!(
+                "__attribute__((used)) int slow{n}(int *p, int n) {{ int s = {n}; for (int i = 0; i < n; i++) \
+                 for (int j = i; j < n; j++) s += p[i] * {} + p[j] / (i + {n} + 1); return s; }}\n",
+                n % 7 + 2
+            )
+        };
+        folder.write("src/slow.cpp", (0..SLOW).map(function).collect::<String>());
+        let compile = super::clangxx().args(["-O1", "-flto=thin"]);
+        compile.args(["-c", "src/slow.cpp", "-o", "slow.o"]).cwd(folder.path("")).go().ok();
+        Submitter::of(folder, &["a.o", "b.o", "c.o", "slow.o"])
     }
 
     /// The jobs of a link of `objects`.
@@ -213,7 +258,7 @@ impl Submitter {
         let mut names = jobs.folder.list("").into_iter();
         let name = names.find(|name| name.ends_with(".dist-file.json")).unwrap();
         let file = jobs.folder.path(name);
-        let submitter = Submitter { home: Folder::new(), jobs, file };
+        let submitter = Submitter { home: Folder::new(), jobs, file, expected: OnceLock::new() };
         submitter.forget();
         submitter
     }
@@ -230,6 +275,11 @@ impl Submitter {
         if !own.exists() {
             std::os::unix::fs::symlink(shared.join("icecc"), own).unwrap();
         }
+    }
+
+    /// The job file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The bridge on these jobs, on the machine that links.
@@ -259,9 +309,16 @@ impl Submitter {
         assert_eq!(stats["places"]["farm"], farm, "{stats:#}{output}");
         assert_eq!(stats["places"]["local"], count - farm, "{stats:#}{output}");
         let (folder, jobs) = (&self.jobs.folder, &self.jobs.file.jobs);
-        let found: Vec<_> = jobs.iter().map(|job| folder.read(&*job.object)).collect();
+        let made = |job: &Job| {
+            let object = folder.read(&*job.object);
+            fs::remove_file(folder.path(&*job.object)).unwrap();
+            object
+        };
+        let found: Vec<_> = jobs.iter().map(made).collect();
+        let here = || (0..count).map(|number| self.jobs.made_here(number)).collect();
+        let expected = self.expected.get_or_init(here);
         for (number, object) in found.iter().enumerate() {
-            assert!(*object == self.jobs.made_here(number), "jobs[{number}]");
+            assert!(*object == expected[number], "jobs[{number}]");
         }
         self.assert_nothing_left();
     }

@@ -115,4 +115,14 @@ macro_rules! skip_without {
         }
     };
 }
-pub(crate) use {skip, skip_without};
+
+/// Leaves the test, as skipped, unless a farm of icecream can be had.
+macro_rules! skip_without_grid {
+    () => {
+        $crate::kit::skip_without!("clang-22", "ld.lld-22");
+        if let Some(why) = $crate::kit::Grid::missing() {
+            $crate::kit::skip!("{why}");
+        }
+    };
+}
+pub(crate) use {skip, skip_without, skip_without_grid};
