@@ -5,7 +5,9 @@
 
 mod kit;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use kit::{Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip_without_grid, static_bridge};
 use serde_json::Value;
@@ -70,4 +72,67 @@ fn a_program_of_52_modules_is_made_by_two_nodes_without_a_compiler() {
     assert_all_agree(&grid, &stats(&folder), given, jobs, &output);
     assert_eq!(["n1", "n2"].map(|n| grid.installed(n)), installed, "an environment was shipped again");
     assert!(fs::read(folder.path("again")).unwrap() == folder.read("found"));
+
+    the_doctor_shows_nodes_and_sends_a_job(&grid, &user);
+    links_at_once_with_different_compilers_never_mix(&grid);
+}
+
+#[track_caller]
+fn the_doctor_shows_nodes_and_sends_a_job(grid: &Grid, user: &Submitter) {
+    let run = grid.among_daemons(static_bridge().as_ref().unwrap());
+    let output = user.user(run).args(["doctor", "--adapter=icecc", "--compiler=clang-22"]).go().ok();
+    kit::note("the doctor", &output);
+    let rows: Vec<Vec<&str>> =
+        output.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    for (name, jobs) in [("n1", "0/2"), ("n2", "0/2"), ("hub", "0/0")] {
+        let row = rows.iter().find(|row| row.first() == Some(&name));
+        let row = row.unwrap_or_else(|| panic!("{name}: {output}"));
+        assert_eq!((row[2], row[3], row[5]), ("x86_64", jobs, "43"), "{output}");
+    }
+    for text in [
+        "ok   daemon: /var/run/icecc/iceccd.socket",
+        "ok   scheduler: 10.77.0.1:8765",
+        "ok   nodes: 2 for x86_64; links have up to 6 jobs in flight",
+        "start nodes with --cache-limit 2000",
+        "ok   a job of this machine ran on n",
+    ] {
+        assert!(output.stdout.contains(text), "{text}: {output}");
+    }
+}
+
+/// Another compiler makes another environment; here it differs by a byte that nothing reads.
+#[track_caller]
+fn links_at_once_with_different_compilers_never_mix(grid: &Grid) {
+    let (own, other) = (Submitter::new(), Folder::new());
+    let clang = kit::tool("clang-22").canonicalize().unwrap();
+    let copy = other.write("bin/clang", [fs::read(clang).unwrap(), b"x".to_vec()].concat());
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut others = Submitter::new();
+    others.compiler(&copy);
+    let [first, second] = [&own, &others].map(|user| user.run(grid, &["--fallback=never"]).start());
+    for (user, running) in [(&own, first), (&others, second)] {
+        let output = running.wait().ok();
+        kit::note("one of two links with different compilers", &output);
+        user.assert_made(3, &output);
+    }
+    let names: BTreeSet<_> = ["n1", "n2"]
+        .iter()
+        .flat_map(|node| grid.environments(node))
+        .filter_map(|path| Some(path.file_name()?.to_owned()))
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn the_farm_script_runs_a_command_where_nodes_are() {
+    skip_without_grid!();
+    let user = Submitter::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/farm");
+    let command = "\"$0\" --adapter=icecc --fallback=never \"$1\" && ls \"$FARM_LOGS\" >logs && exit 7";
+    let run = Run::new(script).args(["run", "icecc", "1", "--", "sh", "-c", command]);
+    let run = user.user(run).arg(static_bridge().as_ref().unwrap()).arg(user.file());
+    let output = run.cwd(user.jobs.folder.path("")).go().code(7);
+    kit::note("scripts/farm with one node, and a link", &output);
+    output.stderr_has("3 on icecc (1 host), 0 here");
+    assert_eq!(user.jobs.folder.text("logs"), "hub\nn1\nscheduler\n");
 }

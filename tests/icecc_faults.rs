@@ -43,6 +43,21 @@ fn without_a_daemon() {
         let run = run.args(options).arg(user.file());
         socket.into_iter().fold(run, |run, socket| run.env("ICECC_TEST_SOCKET", socket)).go()
     };
+    let doctor = |user: &Submitter| {
+        let run = kit::Run::new("unshare").args(["--net", "--mount", "sh", "-c"]);
+        let run = run.arg("mount -t tmpfs tmpfs /run; exec \"$0\" \"$@\"");
+        let run = user.user(run).arg(static_bridge().as_ref().unwrap());
+        run.args(["doctor", "--adapter=icecc", "--compiler=clang-22"]).go().code(4)
+    };
+    let told = doctor(&Submitter::new());
+    for text in [
+        "FAIL daemon: /var/run/icecc/iceccd.socket: No such file",
+        "next: start iceccd on this machine",
+        "FAIL scheduler: this machine's daemon is connected to none",
+        "FAIL a job of this machine does not get to a node: icecc would have run it on this machine",
+    ] {
+        assert!(told.stdout.contains(text), "{text}: {told}");
+    }
     assert_dead("no daemon", "would have run it on this machine", |user, options| {
         link(user, options, None)
     });

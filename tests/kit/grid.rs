@@ -202,8 +202,9 @@ impl Grid {
         kill_process(self.daemon(name), signal).unwrap();
     }
 
-    /// Cuts the cable of a node, from 2 in their order.
-    pub(crate) fn cut(&self, number: usize) {
+    /// Cuts the cable of a node.
+    pub(crate) fn cut(&self, node: &str) {
+        let number = self.nodes.iter().position(|name| name == node).unwrap() + 2;
         let cable = format!("v{number}");
         self.among_daemons("ip").args(["link", "set", &cable, "down"]).go().ok();
     }
@@ -275,6 +276,14 @@ impl Submitter {
         if !own.exists() {
             std::os::unix::fs::symlink(shared.join("icecc"), own).unwrap();
         }
+    }
+
+    /// Has all jobs made by another compiler.
+    pub(crate) fn compiler(&mut self, path: &Path) {
+        let text = fs::read_to_string(&self.file).unwrap();
+        let path = path.to_str().unwrap();
+        fs::write(&self.file, text.replace(&*self.jobs.file.compiler, path)).unwrap();
+        self.jobs.file.compiler = path.into();
     }
 
     /// The job file.
