@@ -386,24 +386,41 @@ mod tests {
     use super::*;
     use crate::bundle::Response;
 
-    #[test]
-    fn what_a_host_lacks_and_what_it_holds_is_kept() {
-        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+    fn answered(answer: Answer, holds: Vec<Digest>) -> Answered {
         let response = Response {
             nonce: Nonce::NONE,
             worker: "0.1.0".to_owned(),
             host: "h".to_owned(),
             link: "7f".to_owned(),
             job: 0,
-            answer: Answer::MissingPieces { pieces: vec![lacks] },
+            answer,
             outputs: Vec::new(),
             ms: 0,
             peak_kb: 0,
-            holds: vec![holds],
+            holds,
             stores: true,
         };
         let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
-        let answered = Answered::of(received, 1, None);
+        Answered::of(received, 1, None)
+    }
+
+    #[test]
+    fn an_altered_environment_is_its_hosts_fault() {
+        let answered = answered(Answer::Altered { reason: "libz.so.1 differs".into() }, Vec::new());
+        assert_eq!(
+            (answered.outcome, &*answered.reason),
+            (
+                Outcome::FarmFault,
+                "the environment on h was altered (libz.so.1 differs): \
+                 if it comes again, leave it behind with --env-salt"
+            )
+        );
+    }
+
+    #[test]
+    fn what_a_host_lacks_and_what_it_holds_is_kept() {
+        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+        let answered = answered(Answer::MissingPieces { pieces: vec![lacks] }, vec![holds]);
         assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
         assert_eq!(
             (answered.outcome, &*answered.reason),

@@ -14,8 +14,8 @@ use super::settings::Settings;
 use crate::bundle::Shipped;
 use crate::toolchain::{Elf, Memory};
 
-/// By these a loader would take other libraries than those that were sent.
-const LOADER_FILES: [&str; 3] = ["etc/ld.so.preload", "etc/ld.so.cache", "etc/ld-musl-x86_64.path"];
+/// By what is in here a loader would take other libraries than those that were sent. No environment has it.
+const LOADERS_OWN: &str = "etc";
 
 /// Compares what is below `root` with what was `shipped`. Digests are remembered in `memory`, a folder.
 ///
@@ -27,10 +27,10 @@ pub(super) fn compare(
     settings: &Settings,
     memory: &Path,
 ) -> Result<()> {
-    for file in LOADER_FILES {
-        ensure!(!root.join(file).exists(), "{file} was not sent");
-    }
     let known: BTreeSet<PathBuf> = shipped.iter().map(|file| root.join(&file.path)).collect();
+    if root.join(LOADERS_OWN).exists() {
+        no_others(root, &root.join(LOADERS_OWN), &known)?;
+    }
     for folder in folders(settings) {
         no_others(root, &below(root, folder)?, &known)?;
     }
