@@ -9,8 +9,8 @@ use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -23,7 +23,7 @@ use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
 use crate::fleet::{self, Fleet};
 use crate::hosts::list::Host;
-use crate::hosts::memory::{FarmMemory, farm_key};
+use crate::hosts::memory::FarmMemory;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
@@ -198,7 +198,8 @@ impl Link<'_> {
         let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
         let setup = Setup {
             digests: options.stats.is_some() || options.save.is_some(),
-            inside_farm: plan.adapter.scheduler.is_some() && self.request.environment.icecream.inside,
+            inside_farm: plan.adapter.scheduler.is_some()
+                && self.request.environment.icecream.inside,
             tool: tool.clone().unwrap_or_default(),
             link: self.id.clone(),
             compiler,
@@ -219,14 +220,6 @@ impl Link<'_> {
     fn hosts(&self, kind: HostList, tool: &str) -> anyhow::Result<Vec<Host>> {
         let list = fleet::probe::hosts(kind, tool, &Groups::new(None))?;
         fleet::probe::usable(list, &self.request.options.never_hosts)
-    }
-
-    /// What is remembered of a farm whose scheduler assigns the hosts.
-    fn farm_memory(&self, setup: &Setup) -> Option<FarmMemory> {
-        setup.plan.adapter.scheduler?;
-        let cache = self.request.environment.cache.as_deref()?;
-        let compiler = setup.parcels.as_ref()?.compiler();
-        Some(FarmMemory::new(cache, farm_key([&*setup.plan.adapter.name, compiler])))
     }
 
     /// What the bridge knows of the farm's hosts, where it chooses among them.
@@ -267,7 +260,7 @@ impl Link<'_> {
         }
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
-        let memory = self.farm_memory(&setup);
+        let memory = shipment::memory(&setup, self.request.environment);
         let no_farm = no_farm.or_else(|| memory.as_ref().and_then(FarmMemory::dead));
         let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
         let to_run = channel.0.clone();

@@ -211,16 +211,19 @@ impl Parcels {
         let Ok(file) = File::open(from) else { return (None, host_probe::Answer::None) };
         match receive(file, &expected, &self.limits) {
             Err(_) => (None, host_probe::Answer::None),
-            Ok(Received { response, .. }) => (Some(one_line(&response.host)), match response.answer {
-                Answer::Ran { code: Some(0), .. } => {
-                    host_probe::Answer::Good { stores: response.stores }
-                }
-                Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
-                    host_probe::Answer::OtherClang(reason)
-                }
-                Answer::Refused { reason } => host_probe::Answer::Refused(reason),
-                other => host_probe::Answer::Refused(other.to_string()),
-            }),
+            Ok(Received { response, .. }) => (
+                Some(one_line(&response.host)),
+                match response.answer {
+                    Answer::Ran { code: Some(0), .. } => {
+                        host_probe::Answer::Good { stores: response.stores }
+                    }
+                    Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
+                        host_probe::Answer::OtherClang(reason)
+                    }
+                    Answer::Refused { reason } => host_probe::Answer::Refused(reason),
+                    other => host_probe::Answer::Refused(other.to_string()),
+                },
+            ),
         }
     }
 

@@ -255,8 +255,8 @@ impl<'a> Run<'a> {
         let fleet = self.fleet.as_ref();
         let looks = fleet.and_then(Fleet::next_look).into_iter();
         let probes = fleet.and_then(Fleet::probed_by).into_iter();
-        let waits = self.rows.used(Place::Farm) > 0
-            && self.setup.plan.adapter.request == Delivery::Fifo;
+        let waits =
+            self.rows.used(Place::Farm) > 0 && self.setup.plan.adapter.request == Delivery::Fifo;
         let waiting = waits.then(|| self.waiting.next_look());
         let next = deadlines
             .chain(self.paused.iter().map(|(until, _)| *until))

@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use kit::{Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip_without_grid, static_bridge};
+use kit::{
+    Family, Folder, GOOD, Grid, Output, Run, Submitter, assert_bridged, link, skip_without_grid,
+    static_bridge,
+};
 use serde_json::Value;
 
 /// What turns a link of clang into one on icecream's nodes, and nowhere else.
@@ -27,7 +30,13 @@ fn stats(folder: &Folder) -> Value {
 
 /// All `jobs` of a link were made by the nodes: the bridge and the daemons agree on how many each one made.
 #[track_caller]
-fn assert_all_agree(grid: &Grid, stats: &Value, given_before: [usize; 2], jobs: usize, output: &Output) {
+fn assert_all_agree(
+    grid: &Grid,
+    stats: &Value,
+    given_before: [usize; 2],
+    jobs: usize,
+    output: &Output,
+) {
     assert_bridged(output, jobs);
     assert_eq!(stats["places"]["farm"], jobs, "{stats:#}{output}");
     assert_eq!((&stats["places"]["local"], &stats["tool_local"]), (&0.into(), &0.into()));
@@ -65,12 +74,17 @@ fn a_program_of_52_modules_is_made_by_two_nodes_without_a_compiler() {
     let code = Run::new(folder.path("found")).go().status.code();
     assert!((1..=128).contains(&code.unwrap()), "{code:?}");
 
-    let (given, installed) = (["n1", "n2"].map(|n| grid.given(n)), ["n1", "n2"].map(|n| grid.installed(n)));
+    let (given, installed) =
+        (["n1", "n2"].map(|n| grid.given(n)), ["n1", "n2"].map(|n| grid.installed(n)));
     assert_eq!(installed, [1, 1]);
     let output = bridged("again");
     kit::note("52 modules, second link", &output);
     assert_all_agree(&grid, &stats(&folder), given, jobs, &output);
-    assert_eq!(["n1", "n2"].map(|n| grid.installed(n)), installed, "an environment was shipped again");
+    assert_eq!(
+        ["n1", "n2"].map(|n| grid.installed(n)),
+        installed,
+        "an environment was shipped again"
+    );
     assert!(fs::read(folder.path("again")).unwrap() == folder.read("found"));
 
     the_doctor_shows_nodes_and_sends_a_job(&grid, &user);
@@ -80,7 +94,8 @@ fn a_program_of_52_modules_is_made_by_two_nodes_without_a_compiler() {
 #[track_caller]
 fn the_doctor_shows_nodes_and_sends_a_job(grid: &Grid, user: &Submitter) {
     let run = grid.among_daemons(static_bridge().as_ref().unwrap());
-    let output = user.user(run).args(["doctor", "--adapter=icecc", "--compiler=clang-22"]).go().ok();
+    let output =
+        user.user(run).args(["doctor", "--adapter=icecc", "--compiler=clang-22"]).go().ok();
     kit::note("the doctor", &output);
     let rows: Vec<Vec<&str>> =
         output.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -128,7 +143,8 @@ fn the_farm_script_runs_a_command_where_nodes_are() {
     skip_without_grid!();
     let user = Submitter::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/farm");
-    let command = "\"$0\" --adapter=icecc --fallback=never \"$1\" && ls \"$FARM_LOGS\" >logs && exit 7";
+    let command =
+        "\"$0\" --adapter=icecc --fallback=never \"$1\" && ls \"$FARM_LOGS\" >logs && exit 7";
     let run = Run::new(script).args(["run", "icecc", "1", "--", "sh", "-c", command]);
     let run = user.user(run).arg(static_bridge().as_ref().unwrap()).arg(user.file());
     let output = run.cwd(user.jobs.folder.path("")).go().code(7);

@@ -76,7 +76,12 @@ fn without_a_scheduler_and_under_icecc_itself() {
         let objects = ["a.o", "b.o", "c.o"];
         let bridge = static_bridge().as_ref().unwrap().display();
         let run = grid.among_daemons_in(&user.jobs.folder.path(""), "icecc");
-        let run = user.user(run).arg(kit::tool("clang-22")).args(objects).args(["-o", "app", "-O2", "-flto=thin"]);
+        let run = user.user(run).arg(kit::tool("clang-22")).args(objects).args([
+            "-o",
+            "app",
+            "-O2",
+            "-flto=thin",
+        ]);
         run.args(["-fuse-ld=lld-22", &format!("-fthinlto-distributor={bridge}")])
             .args(["-Xthinlto-distributor=--adapter=icecc,--stats=stats.json"])
             .go()
@@ -100,9 +105,11 @@ fn without_a_scheduler_and_under_icecc_itself() {
 fn nodes_that_are_full_or_too_small() {
     skip_without_grid!();
     let grid = Grid::start(&["full 0 -m 2 --cache-limit 2000"]);
-    assert_dead("a farm that is busy for ever", "no host has taken a job for 9.0 s", |user, options| {
-        user.run(&grid, options).go()
-    });
+    assert_dead(
+        "a farm that is busy for ever",
+        "no host has taken a job for 9.0 s",
+        |user, options| user.run(&grid, options).go(),
+    );
     drop(grid);
     let grid = Grid::start(&["small 300 -m 2 --cache-limit 2000"]);
     let user = Submitter::new();

@@ -51,7 +51,9 @@ fn nodes_end_a_cable_is_cut_and_the_scheduler_ends() {
     user.assert_made(farm as usize, &output);
 
     // The jobs that have left are done; the others find no scheduler.
-    for (options, code) in [(["--farm-jobs=1", "--fallback=local"], 0), (["--farm-jobs=1", "--fallback=never"], 4)] {
+    for (options, code) in
+        [(["--farm-jobs=1", "--fallback=local"], 0), (["--farm-jobs=1", "--fallback=never"], 4)]
+    {
         let user = Submitter::slow();
         let running = user.run(&grid, &options).start();
         if code == 0 {
@@ -93,7 +95,9 @@ fn a_signal_ends_all_and_environments_vanish_or_are_damaged() {
     note("an environment that is evicted in mid-link", &output);
     let farm = user.stats()["places"]["farm"].as_u64().unwrap();
     user.assert_made(farm as usize, &output);
-    fs::rename(grid.folder.path("gone"), &environments[0]).or_else(|_| fs::remove_dir_all(grid.folder.path("gone"))).unwrap();
+    fs::rename(grid.folder.path("gone"), &environments[0])
+        .or_else(|_| fs::remove_dir_all(grid.folder.path("gone")))
+        .unwrap();
 
     // Any job of the farm can write there.
     let user = Submitter::new();
@@ -117,7 +121,11 @@ fn no_client_no_pipe_and_no_folder_stays_after_a_signal(grid: &Grid) {
         let (user, marked) = (Submitter::slow(), Marked::new());
         let running = user.run(grid, &[]).env(MARK, &marked.mark).start();
         grid.node_of(SLOW, &user);
-        if whole_group { running.signal_group(signal) } else { running.signal(signal) }
+        if whole_group {
+            running.signal_group(signal)
+        } else {
+            running.signal(signal)
+        }
         running.wait().killed_by(signal);
         marked.gone_within(Duration::from_secs(2));
         until("no file is left", || {

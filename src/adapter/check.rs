@@ -352,13 +352,7 @@ impl Checker {
     }
 
     /// A placeholder stands where, and only where, a key gives it a value.
-    fn goes_with(
-        &mut self,
-        (key, given): (&str, bool),
-        scalar: Scalar,
-        command: &Argv,
-        env: &Env,
-    ) {
+    fn goes_with(&mut self, (key, given): (&str, bool), scalar: Scalar, command: &Argv, env: &Env) {
         let in_command = command.0.iter().filter_map(|element| match element {
             Element::One(template) => Some(template),
             Element::Splice(_) => None,
@@ -366,7 +360,9 @@ impl Checker {
         let mut templates = in_command.chain(env.set.iter().map(|(_, template)| template));
         let used = templates.any(|template| template.scalars().any(|s| s == scalar));
         match (given, used) {
-            (true, false) => self.add(key, format_args!("needs {{{scalar}}} in command or env.set")),
+            (true, false) => {
+                self.add(key, format_args!("needs {{{scalar}}} in command or env.set"))
+            }
             (false, true) => {
                 self.add("command", format_args!("{{{scalar}}} needs the key {key}"));
             }

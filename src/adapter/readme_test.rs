@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{Chroot, Delivery, HandOver, HostList, List, Manifest, Meaning, Place, Scalar, Scheduler, Shipping, Source};
+use super::{
+    Chroot, Delivery, HandOver, HostList, List, Manifest, Meaning, Place, Scalar, Scheduler,
+    Shipping, Source,
+};
 
 const README: &str = include_str!("../../adapters/README.md");
 

@@ -41,7 +41,8 @@ pub(super) fn tried(
         return (Outcome::NotStarted, why);
     }
     let pack = |to: &Path| parcels.pack(job, which.job, &leave_out, to);
-    let start = || bundles.command(setup, Some(which)).map_err(refused).and_then(|command| run(&command));
+    let start =
+        || bundles.command(setup, Some(which)).map_err(refused).and_then(|command| run(&command));
     let (fed, ended) = match delivery {
         Delivery::File => match pack(&bundles.request) {
             Ok(packed) => (Fed::Whole(packed), Some(start())),

@@ -251,7 +251,8 @@ mod tests {
     fn bundles_lie_where_they_are_wanted() {
         let scratch = Scratch::new("7f", ["a.o"].into_iter(), Some(Path::new("/fast")));
         let bundles = |attempt| scratch.bundles((3, attempt), "o/a b(ü.o", "out/app").unwrap();
-        let expected = ["i", "out"].map(|end| format!("/fast/.dtlto-bridge-7f/app/j3.a_b__.o.{end}"));
+        let expected =
+            ["i", "out"].map(|end| format!("/fast/.dtlto-bridge-7f/app/j3.a_b__.o.{end}"));
         assert_eq!(bundles(1), expected.map(PathBuf::from));
         assert_eq!(bundles(2)[0], Path::new("/fast/.dtlto-bridge-7f/app/j3a2.a_b__.o.i"));
         assert_eq!(scratch.private().unwrap(), Path::new("/fast/.dtlto-bridge-7f/tool"));

@@ -127,7 +127,7 @@ pub(super) fn setup(
         parcels,
         private: private.display().to_string(),
         path: None,
-            environment: OnceLock::new(),
+        environment: OnceLock::new(),
         hosts: Vec::new(),
         inside_farm: false,
         digests: false,

@@ -13,6 +13,7 @@ use crate::adapter::Manifest;
 use crate::attempt::{Setup, ask};
 use crate::cli::Environment;
 use crate::environment;
+use crate::hosts::memory::FarmMemory;
 use crate::icecream::scheduler::{self, Address};
 use crate::icecream::text::{self, Node};
 use crate::link::{farm, shipment};
@@ -55,9 +56,14 @@ pub(super) fn table(
                      start nodes with --cache-limit 2000"
                 ));
             }
-            send(&mut table, &setup);
+            if send(&mut table, &setup) {
+                // Links know what it has found.
+                shipment::memory(&setup, environment).iter().for_each(FarmMemory::note_works);
+            }
         }
-        Err(error) => table.bad(&format!("environment: {error:#}"), "without it no job can be sent"),
+        Err(error) => {
+            table.bad(&format!("environment: {error:#}"), "without it no job can be sent")
+        }
     }
     table
 }
@@ -86,7 +92,11 @@ fn scheduler_and_nodes(table: &mut Table, environment: &Environment) {
 
 fn nodes_of(table: &mut Table, scheduler: &Address, nodes: &[Node]) {
     let platform = std::env::consts::ARCH;
-    let _ = writeln!(table.text, "  {:16} {:22} {:9} jobs  load  protocol  keeps", "node", "address", "platform");
+    let _ = writeln!(
+        table.text,
+        "  {:16} {:22} {:9} jobs  load  protocol  keeps",
+        "node", "address", "platform"
+    );
     for node in nodes {
         let said = match nodes.len() <= ASKED {
             true => text::internals(scheduler, &node.name).unwrap_or_default(),
@@ -123,7 +133,8 @@ fn prepared(
     environment: &Environment,
 ) -> Result<(Setup, environment::Environment, tempfile::TempDir)> {
     let folder = tempfile::tempdir().context("a folder for requests")?;
-    let compiler = find_compiler(compiler)?;
+    // As drivers tell it to the linker: the environment has the compiler's own name.
+    let compiler = find_compiler(compiler)?.canonicalize()?;
     let private = folder.path().join("private");
     let setup = setup(manifest, tool, compiler, private, environment)?;
     farm::prepare_tool(&setup)?;
@@ -133,8 +144,8 @@ fn prepared(
     Ok((setup, made, folder))
 }
 
-/// Sends a job that only asks whether jobs would be done.
-fn send(table: &mut Table, setup: &Setup) {
+/// Sends a job that only asks whether jobs would be done; says whether they would.
+fn send(table: &mut Table, setup: &Setup) -> bool {
     let groups = Groups::new(None);
     let begun = Instant::now();
     let asked = thread::scope(|scope| {
@@ -146,6 +157,7 @@ fn send(table: &mut Table, setup: &Setup) {
         answer
     });
     let took = duration(begun.elapsed());
+    let good = matches!(asked, Ok(Ok((_, None))));
     match asked {
         Ok(Ok((host, None))) => table.good(&format!("a job of this machine ran on {host}, in {took}")),
         Ok(Ok((host, Some(why)))) => table.bad(
@@ -162,4 +174,5 @@ fn send(table: &mut Table, setup: &Setup) {
             "all nodes are busy, or this machine's daemon waits for its scheduler",
         ),
     }
+    good
 }

@@ -89,7 +89,8 @@ fn configured(text: &str) -> Option<Address> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout
+    const TABLE: &str =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout
    0: 0100007F:4A4D 00000000:0000 0A 00000000:00000000 00:00000000 00000000   103        0 1
    1: 0100007F:8A14 0105A8C0:223D 01 00000000:00000000 00:00000000 00000000   103        0 2
    2: 0100007F:8A14 0205A8C0:223D 01 00000000:00000000 00:00000000 00000000  1000        0 3

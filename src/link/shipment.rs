@@ -11,8 +11,9 @@ use anyhow::Context;
 use super::Request;
 use crate::adapter::{Chroot, Scheduler};
 use crate::attempt::Setup;
-use crate::cli::Icecream;
+use crate::cli::{self, Icecream};
 use crate::environment::{self, Environment};
+use crate::hosts::memory::{FarmMemory, farm_key};
 use crate::icecream::{scheduler, text};
 use crate::run::Message;
 
@@ -39,13 +40,22 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
     let (setup, to_run) = (setup.clone(), tell.clone());
     let (cache, salt) = (request.environment.cache.clone(), request.options.env_salt.clone());
     let make = move || {
-        let made = environment(&setup, cache.as_deref(), salt.as_deref().unwrap_or_default()).and_then(|made| named(&made));
+        let made = environment(&setup, cache.as_deref(), salt.as_deref().unwrap_or_default())
+            .and_then(|made| named(&made));
         let _ = to_run.send(Message::Shipped(made.map_err(|error| format!("{error:#}"))));
     };
     if let Err(error) = thread::Builder::new().name("environment".into()).spawn(make) {
         let _ = tell.send(Message::Shipped(Err(format!("no thread can be started: {error}"))));
     }
     true
+}
+
+/// What is remembered of a farm whose scheduler assigns the hosts.
+pub fn memory(setup: &Setup, environment: &cli::Environment) -> Option<FarmMemory> {
+    setup.plan.adapter.scheduler?;
+    let compiler = setup.parcels.as_ref()?.compiler();
+    let farm = farm_key([&*setup.plan.adapter.name, compiler]);
+    Some(FarmMemory::new(environment.cache.as_deref()?, farm))
 }
 
 /// Jobs that may be in flight, if a scheduler of icecream tells.
