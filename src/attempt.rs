@@ -3,12 +3,14 @@
 
 mod bundled;
 mod declared;
+mod fifo;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -27,8 +29,10 @@ use crate::jobfile::Text;
 use crate::outcome::Outcome;
 use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
-use crate::process::{Command, Ended, Groups, OnStart};
+use crate::process::{self, Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
+
+pub use bundled::ask;
 
 /// What the attempts of a link share.
 #[derive(Debug)]
@@ -51,12 +55,16 @@ pub struct Setup {
     pub private: String,
     /// `PATH` of the adapter's tool, if that is not ours.
     pub path: Option<String>,
+    /// What is shipped to hosts, as the adapter's tool wants it named, once it is known.
+    pub environment: OnceLock<String>,
     /// The farm's hosts, where the bridge chooses among them.
     pub hosts: Vec<Host>,
     /// What the jobs of the link share on sccache-dist, if its adapter uses that.
     pub dist: Option<Dist>,
     /// The variables that the adapter's tool inherits, where that is not all of them.
     pub inherited: Option<Vec<(String, String)>>,
+    /// The link itself was started by the adapter's tool.
+    pub inside_farm: bool,
     /// Digests of the outputs are wanted.
     pub digests: bool,
 }
@@ -76,8 +84,17 @@ impl Setup {
             server: self.dist.as_ref().map_or(String::new(), |dist| dist.server().to_owned()),
             declared: String::new(),
             identity: self.dist.as_ref().map_or(String::new(), |dist| dist.compiler.clone()),
+            environment: self.environment.get().cloned().unwrap_or_default(),
         }
     }
+}
+
+/// Who hears of an attempt that is under way.
+pub struct Hears<'a> {
+    /// Hears of the process as soon as there is one.
+    pub started: OnStart<'a>,
+    /// Hears that a farm has taken the job, where that can be seen.
+    pub taken: &'a (dyn Fn() + Sync),
 }
 
 /// Which attempt.
@@ -171,20 +188,21 @@ impl Report {
     }
 }
 
-/// Makes the attempt. `on_start` hears of the process as soon as there is one.
+/// Makes the attempt.
 pub fn attempt(
     setup: &Setup,
     groups: &Groups,
     which: Which,
     without: &Without,
-    on_start: OnStart<'_>,
+    hears: &Hears<'_>,
 ) -> Report {
     let began = Instant::now();
     let mut report = Report::not_started(which, began, String::new());
-    let run = |command: &Command| start(groups, command, on_start);
+    let run = |command: &Command| start(groups, command, hears.started);
+    process::be_nicer(setup.plan.manifest(which.place).nice);
     let (outcome, reason) = match &setup.parcels {
         Some(parcels) if which.place == Place::Farm => {
-            bundled::tried(setup, (parcels, without), &mut report, &run)
+            bundled::tried(setup, (parcels, without), &mut report, (&run, hears.taken))
         }
         _ => match &setup.dist {
             Some(dist) if which.place == Place::Farm => {

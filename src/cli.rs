@@ -297,6 +297,21 @@ pub struct Environment {
     pub toolchain: Vec<(String, String)>,
     /// Variables by which tools of caches are set up and find their files.
     pub caches: BTreeMap<String, String>,
+    /// What icecream's own variables say.
+    pub icecream: Icecream,
+}
+
+/// What icecream's own variables say.
+#[derive(Clone, Debug, Default)]
+pub struct Icecream {
+    /// `ICECC_TEST_SOCKET`: the socket of the daemon, if it is not the usual one.
+    pub socket: Option<PathBuf>,
+    /// `ICECC_SCHEDULER` or `USE_SCHEDULER`: where the scheduler is, as `HOST` or `HOST:PORT`.
+    pub scheduler: Option<String>,
+    /// `_ICECC_SAFEGUARD`: we were started by a client of icecream, which may hold a slot of this machine.
+    pub inside: bool,
+    /// `HOME`, where a user's own daemon has its socket.
+    pub home: Option<PathBuf>,
 }
 
 /// Values of these say nothing of a user's secrets.
@@ -395,6 +410,12 @@ impl Environment {
             cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),
             toolchain,
             caches,
+            icecream: Icecream {
+                socket: variable("ICECC_TEST_SOCKET").map(PathBuf::from),
+                scheduler: text("ICECC_SCHEDULER").or_else(|| text("USE_SCHEDULER")),
+                inside: variable("_ICECC_SAFEGUARD").is_some(),
+                home: home.clone(),
+            },
             shown,
             unknown,
         }

@@ -4,10 +4,11 @@
 mod cache;
 mod hosts;
 mod icecc_env;
+mod icecream;
 
 use std::path::Path;
 
-use crate::adapter::{self, Entry, Manifest, Probe};
+use crate::adapter::{self, Entry, Manifest, Probe, Scheduler};
 use crate::cache::Kind;
 use crate::cli::{self, Cache, Environment, Math};
 use crate::exit::{Exit, Failure};
@@ -108,7 +109,7 @@ pub fn doctor(
             Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
         }
     }
-    if manifest.scheduler.is_some() && !tool.is_empty() {
+    if manifest.scheduler == Some(Scheduler::Sccache) && !tool.is_empty() {
         let asker = Asker { link: "doctor", math: Math::Strict, environment };
         match asker.dist(&tool, "doctor") {
             Ok(dist) => line(true, &format!("farm: {} jobs at once now", dist.slots)),
@@ -133,6 +134,11 @@ pub fn doctor(
         let found = cache::look(kind, environment);
         text += &found.text;
         well &= found.well;
+    }
+    if let (Some(Scheduler::Icecream), false) = (manifest.scheduler, tool.is_empty()) {
+        let table = icecream::table(&tool, (&manifest, compiler), environment);
+        text += &table.text;
+        well &= table.well;
     }
     write_stdout(&text);
     Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })

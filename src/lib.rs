@@ -10,6 +10,7 @@ pub mod adapter;
 pub mod outcome;
 pub mod process;
 pub mod hosts;
+pub mod icecream;
 pub mod toolchain;
 pub mod policy;
 pub mod bundle;

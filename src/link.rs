@@ -3,14 +3,15 @@
 
 mod cache;
 pub mod farm;
+pub mod shipment;
 mod summary;
 
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -24,6 +25,7 @@ use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
 use crate::fleet::{self, Fleet};
 use crate::hosts::list::Host;
+use crate::hosts::memory::FarmMemory;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::overrides;
@@ -234,12 +236,15 @@ impl Link<'_> {
             inherited: about.inherited(&plan),
             dist,
             digests: options.stats.is_some() || options.save.is_some(),
+            inside_farm: plan.adapter.scheduler.is_some()
+                && self.request.environment.icecream.inside,
             tool: tool.clone().unwrap_or_default(),
             link: self.id.clone(),
             compiler,
             inputs,
             private: scratch.private().unwrap_or_default().display().to_string(),
             path: None,
+            environment: OnceLock::new(),
             hosts,
             scratch,
             plan,
@@ -291,8 +296,11 @@ impl Link<'_> {
         }
         let saved = self.save(&setup, &mut reporter);
         let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
+        let memory = shipment::memory(&setup, self.request.environment);
+        let no_farm = no_farm.or_else(|| memory.as_ref().and_then(FarmMemory::dead));
         let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
         let cache = keys.and_then(|keys| self.cache(&setup, keys, &groups, &mut reporter));
+        let to_run = channel.0.clone();
         let trace = self.trace.as_mut();
         let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
         if let Some(cache) = cache {
@@ -300,7 +308,12 @@ impl Link<'_> {
         }
         match fleet {
             Ok(Some(fleet)) => run.with_fleet(fleet),
-            Ok(None) => {}
+            Ok(None) => {
+                memory.into_iter().for_each(|memory| run.with_memory(memory));
+                if shipment::prepare(&setup, self.request, &to_run) {
+                    run.await_shipment();
+                }
+            }
             Err(reason) => run.without_farm(&reason),
         }
         let (mut end, jobs) = run.run();

@@ -6,10 +6,11 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use crate::bundle::{
     self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
-    NotPacked, Received, prepare, probe, receive,
+    NotPacked, Received, Shipped, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -89,6 +90,7 @@ pub struct Parcels {
     about: About,
     about_target: Vec<String>,
     limits: Limits,
+    shipped: OnceLock<Vec<Shipped>>,
 }
 
 /// A request that was packed.
@@ -135,7 +137,19 @@ impl Parcels {
             library,
             about,
             limits: Limits::default(),
+            shipped: OnceLock::new(),
         }
+    }
+
+    /// The compiler.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+
+    /// From now on requests say that jobs run in an environment that holds these files.
+    pub fn ship(&self, files: Vec<Shipped>) {
+        // A link has one environment.
+        let _ = self.shipped.set(files);
     }
 
     /// The digest of the compiler that hosts must have.
@@ -184,6 +198,7 @@ impl Parcels {
         let about = (number, weight.slots());
         let mut prepared = prepare(&job, about, (&self.names, &self.library), &self.about)?;
         prepared.hold(leave_out);
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         let pieces = prepared.shared_inline();
@@ -197,28 +212,36 @@ impl Parcels {
     /// See [`NotPacked`].
     pub fn pack_probe(&self, to: &Path) -> Result<Nonce, NotPacked> {
         let mut prepared = probe(&self.about, self.about_target.clone());
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         Ok(prepared.request.nonce)
     }
 
-    /// Reads the answer to a question.
-    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> host_probe::Answer {
+    /// Reads the answer to a question, and which host it comes from.
+    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> (Option<String>, host_probe::Answer) {
         let expected = Expected { nonce, link: &self.about.link, outputs: &[] };
-        let Ok(file) = File::open(from) else { return host_probe::Answer::None };
+        let Ok(file) = File::open(from) else { return (None, host_probe::Answer::None) };
         match receive(file, &expected, &self.limits) {
-            Err(_) => host_probe::Answer::None,
-            Ok(Received { response, .. }) => match response.answer {
-                Answer::Ran { code: Some(0), .. } => {
-                    host_probe::Answer::Good { stores: response.stores }
-                }
-                Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
-                    host_probe::Answer::OtherClang(reason)
-                }
-                Answer::Refused { reason } => host_probe::Answer::Refused(reason),
-                other => host_probe::Answer::Refused(other.to_string()),
-            },
+            Err(_) => (None, host_probe::Answer::None),
+            Ok(Received { response, .. }) => (
+                Some(one_line(&response.host)),
+                match response.answer {
+                    Answer::Ran { code: Some(0), .. } => {
+                        host_probe::Answer::Good { stores: response.stores }
+                    }
+                    Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
+                        host_probe::Answer::OtherClang(reason)
+                    }
+                    Answer::Refused { reason } => host_probe::Answer::Refused(reason),
+                    other => host_probe::Answer::Refused(other.to_string()),
+                },
+            ),
         }
+    }
+
+    fn shipped(&self) -> Vec<Shipped> {
+        self.shipped.get().cloned().unwrap_or_default()
     }
 
     /// Reads the answer in the file `from`, and makes the job's outputs under the names in `places`. `chosen`

@@ -4,13 +4,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::adapter::{List, Manifest, Place, Scalar, Shipping, Values};
+use crate::adapter::{Chroot, List, Manifest, Place, Scalar, Scheduler, Shipping, Values};
 use crate::cli::{Fallback, Options};
 use crate::jobfile::{Job, JobFile, Text};
 use crate::parcel::{self, Travel};
 
 /// An attempt on a farm may take this long unless the user says otherwise.
 const FARM_LIMIT: Duration = Duration::from_secs(1800);
+
+/// icecream's clients wait 12 minutes for an answer, the upload not counted.
+const ICECREAM_LIMIT: Duration = Duration::from_secs(13 * 60);
+/// Jobs at once on a farm whose scheduler does not tell how many there may be.
+const MOST_UNTOLD: usize = 32;
 
 /// Options that make clang write files beside its output, put the output's name into the object, or cannot
 /// be seen through: what stands behind them is another option or a file of options.
@@ -102,6 +107,8 @@ pub struct Names {
     pub declared: String,
     /// What decides about the compiler's objects; empty if nobody needs it.
     pub identity: String,
+    /// What is shipped to hosts, as the tool wants it named; empty if nothing is.
+    pub environment: String,
 }
 
 impl Plan {
@@ -116,15 +123,20 @@ impl Plan {
         let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
         let slots = match (adapter.slots, adapter.scheduler) {
             (Some(slots), _) => slots.get() as usize,
+            (None, Some(Scheduler::Icecream)) => (2 * cores).min(MOST_UNTOLD),
             // It says when it is asked.
-            (None, Some(_)) => usize::MAX,
+            (None, Some(Scheduler::Sccache)) => usize::MAX,
             (None, None) => local_jobs,
         };
+        let farm_time = options.time_limit().unwrap_or(FARM_LIMIT);
         let limits = Limits {
             local_jobs,
             farm_jobs: options.farm_jobs.map_or(slots, |n| n as usize),
             retries: options.retries,
-            farm_time: options.time_limit().unwrap_or(FARM_LIMIT),
+            farm_time: match adapter.environment {
+                Some(Chroot::Icecream) => farm_time.min(ICECREAM_LIMIT),
+                None => farm_time,
+            },
             local_time: options.time_limit(),
             fallback: options.fallback,
         };
@@ -204,6 +216,7 @@ impl Plan {
             server: "SERVER".into(),
             declared: "FILES".into(),
             identity: "IDENTITY".into(),
+            environment: "ENVIRONMENT".into(),
         };
         shell_words::join(self.argv(job, place, &names))
     }
@@ -295,6 +308,7 @@ impl Values for JobValues<'_> {
             Scalar::Server => &self.names.server,
             Scalar::Declared => &self.names.declared,
             Scalar::Identity => &self.names.identity,
+            Scalar::Environment => &self.names.environment,
             Scalar::Seconds => &self.seconds,
         }
     }

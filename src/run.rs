@@ -10,6 +10,7 @@ mod jobs;
 mod lanes;
 mod queue;
 mod start;
+mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::adapter::Place;
+use crate::adapter::{Delivery, Place};
 use crate::attempt::{Report, Setup, Which};
 use crate::collect;
 use crate::exit::Exit;
 use crate::fleet::Fleet;
+use crate::hosts::memory::FarmMemory;
 use crate::hosts::placement::HostId;
 use crate::hosts::probe::Verdict;
 use crate::outcome::{Next, Outcome, next};
@@ -35,6 +37,7 @@ pub use cache::Use;
 pub use jobs::{Bundled, Jobs, Progress, State};
 pub use lanes::{Asked, Fed};
 use queue::{Queue, Rows};
+use waiting::Waiting;
 
 /// The same for a job that took too long.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
@@ -44,6 +47,12 @@ const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
 pub enum Message {
     /// A command was started for a job.
     Started(usize, Pid),
+    /// A host of the farm has taken a job.
+    Taken(usize),
+    /// What is shipped to hosts is ready, or why it cannot be had.
+    Shipped(Result<String, String>),
+    /// Jobs at once that the farm's scheduler knows of.
+    FarmSlots(usize),
     /// An attempt is over.
     Ended(Box<Report>),
     /// A slot that was asked for.
@@ -88,8 +97,10 @@ struct Running {
     pid: Option<Pid>,
     deadline: Option<Instant>,
     timed_out: bool,
-    /// Its host does not answer any more.
-    lost: bool,
+    /// A host of the farm is known to have it.
+    taken: bool,
+    /// It was given up for this reason: its host does not answer any more, say.
+    lost: Option<String>,
 }
 
 /// The state of a run.
@@ -120,6 +131,10 @@ pub struct Run<'a> {
     faults_in_a_row: usize,
     /// The first job of a farm that has not got the compiler yet is under way.
     warming: bool,
+    /// What jobs there need is ready.
+    farm_ready: bool,
+    farm_memory: Option<FarmMemory>,
+    waiting: Waiting,
     fleet: Option<Fleet>,
     /// A fleet that is not needed yet: the cache may have all jobs.
     later: Option<Fleet>,
@@ -172,6 +187,9 @@ impl<'a> Run<'a> {
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
             warming: false,
+            farm_ready: true,
+            farm_memory: None,
+            waiting: Waiting::new(Instant::now()),
             fleet: None,
             later: None,
             cache: None,
@@ -201,6 +219,7 @@ impl<'a> Run<'a> {
             }
             self.enforce_deadlines();
             self.watch_hosts();
+            self.watch_waiting();
             self.show_progress();
         };
         let end = match end {
@@ -217,6 +236,7 @@ impl<'a> Run<'a> {
         if let Some(fleet) = &self.fleet {
             fleet.remember_speeds();
         }
+        self.remember_farm_works();
         (end, self.jobs)
     }
 
@@ -239,6 +259,9 @@ impl<'a> Run<'a> {
                     running.pid = Some(pid);
                 }
             }
+            Message::Taken(job) => self.taken(job),
+            Message::Shipped(ready) => self.shipped(ready),
+            Message::FarmSlots(slots) => self.farm_slots(slots),
             Message::Ended(report) => self.ended(*report),
             Message::Slot(slot) => {
                 self.slot_asked = false;
@@ -264,10 +287,14 @@ impl<'a> Run<'a> {
         let fleet = self.fleet.as_ref();
         let looks = fleet.and_then(Fleet::next_look).into_iter();
         let probes = fleet.and_then(Fleet::probed_by).into_iter();
+        let waits =
+            self.rows.used(Place::Farm) > 0 && self.setup.plan.adapter.request == Delivery::Fifo;
+        let waiting = waits.then(|| self.waiting.next_look());
         let next = deadlines
             .chain(self.paused.iter().map(|(until, _)| *until))
             .chain(looks)
             .chain(probes)
+            .chain(waiting)
             .chain(self.ask_fleet)
             .min();
         let due = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
@@ -285,9 +312,9 @@ impl<'a> Run<'a> {
             // Somebody who waits comes first; else it is used again without a detour.
             if self.slots.wanted(&slot) { self.slots.give_back(slot) } else { self.idle.push(slot) }
         }
-        if running.lost && report.outcome != Outcome::Done {
+        if let (Some(lost), true) = (running.lost, report.outcome != Outcome::Done) {
             report.outcome = Outcome::FarmFault;
-            report.reason = "its host does not answer any more".into();
+            report.reason = lost;
         } else if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
             let limit = self.limit(report.which.place).unwrap_or(report.took);

@@ -12,7 +12,10 @@ use anyhow::anyhow;
 use super::shape::{self, Raw, RawEnv, RawExit, RawProbe, RawTripwire};
 use super::strict::Object;
 use super::template::{Argv, Element, List, Scalar, Template};
-use super::{Env, ExitRule, Manifest, Meaning, Place, Probe, Shipping, Source, Tool, Tripwire};
+use super::{
+    Delivery, Env, ExitRule, Manifest, Meaning, Place, Probe, Scheduler, Shipping, Source, Tool,
+    Tripwire,
+};
 use crate::cli;
 
 /// How many problems one error lists.
@@ -77,6 +80,10 @@ impl Checker {
             let why = "a tool that ships files may ship the environment too";
             self.add("env.only", format_args!("is needed with the shipping declared; {why}"));
         }
+        let request = raw.request.unwrap_or(Delivery::File);
+        if request == Delivery::Fifo && raw.shipping != Shipping::Bundle {
+            self.add("request", "only the shipping bundle has one");
+        }
         if raw.hosts.is_some() && raw.scheduler.is_some() {
             self.add("scheduler", "either it assigns hosts or the bridge does, by hosts");
         }
@@ -88,11 +95,17 @@ impl Checker {
         };
         self.goes_with(("hosts", raw.hosts.is_some()), Scalar::Host, &command, &env);
         // What decides about objects is more than the tool would look at.
+        let asked = ("scheduler", raw.scheduler == Some(Scheduler::Sccache));
         for scalar in [Scalar::Server, Scalar::Identity] {
-            self.goes_with(("scheduler", raw.scheduler.is_some()), scalar, &command, &env);
+            self.goes_with(asked, scalar, &command, &env);
         }
         let declared = ("shipping declared", raw.shipping == Shipping::Declared);
         self.goes_with(declared, Scalar::Declared, &command, &env);
+        let shipped = ("environment", raw.environment.is_some());
+        self.goes_with(shipped, Scalar::Environment, &command, &env);
+        if raw.nice.is_some_and(|nice| !(1..=19).contains(&nice)) {
+            self.add("nice", "must be within 1-19");
+        }
         let tripwire = raw.tripwire.and_then(|Object(raw)| self.tripwire(raw));
         let exit = self.exit(raw.place, raw.shipping, raw.exit);
         let probes = raw.probes.into_iter().enumerate();
@@ -116,8 +129,11 @@ impl Checker {
             tool,
             command,
             env,
+            request,
+            environment: raw.environment,
             hosts: raw.hosts,
             scheduler: raw.scheduler,
+            nice: raw.nice.unwrap_or(0),
             tripwire,
             slots,
             exit,
@@ -346,7 +362,7 @@ impl Checker {
         (place, slots): (Place, Option<u32>),
     ) -> Option<NonZeroU32> {
         if place == Place::Local {
-            self.add(key, "only a farm has them");
+            self.add(key, "only for a farm");
         }
         if slots.is_some() {
             self.add("slots", format_args!("{why}; leave them out"));

@@ -15,6 +15,7 @@ use super::{Manifest, Source};
 /// The built-in manifests by name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("distcc", include_str!("../../adapters/distcc.json")),
+    ("icecc", include_str!("../../adapters/icecc.json")),
     ("local", include_str!("../../adapters/local.json")),
     ("sccache", include_str!("../../adapters/sccache.json")),
 ];

@@ -48,8 +48,28 @@ words! {
 }
 
 words! {
+    /// What the request is that the tool gets.
+    pub enum Delivery {
+        /// A file, whole before the tool is started.
+        File = "file",
+        /// A named pipe, which the tool opens as soon as it has a host for the job; nothing is packed before.
+        Fifo = "fifo",
+    }
+}
+
+words! {
+    /// The file that brings worker and compiler to hosts that have neither.
+    pub enum Chroot {
+        /// An environment of icecream.
+        Icecream = "icecream",
+    }
+}
+
+words! {
     /// Who assigns hosts to jobs, where the tool does that.
     pub enum Scheduler {
+        /// icecream's scheduler.
+        Icecream = "icecream",
         /// sccache-dist's, through a server of sccache that is the bridge's own.
         Sccache = "sccache",
     }
@@ -92,10 +112,16 @@ pub struct Manifest {
     pub command: Argv,
     /// What is changed in the environment of a command.
     pub env: Env,
+    /// What the request is that the tool gets.
+    pub request: Delivery,
+    /// What is shipped to hosts beside requests, if they need that.
+    pub environment: Option<Chroot>,
     /// How the hosts are known, if the bridge places jobs itself.
     pub hosts: Option<HostList>,
     /// Who assigns hosts, if that is known.
     pub scheduler: Option<Scheduler>,
+    /// By how much the tool is nicer than the bridge, 0 to 19.
+    pub nice: u8,
     /// What shows that the tool has started a job on this machine.
     pub tripwire: Option<Tripwire>,
     /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm of which

@@ -14,7 +14,7 @@ mod words;
 
 pub use lookup::{Entry, available, load};
 pub use manifest::{
-    Env, ExitRule, HandOver, HostList, Manifest, Meaning, Place, Probe, Scheduler, Shipping,
-    Source, Tool, Tripwire,
+    Chroot, Delivery, Env, ExitRule, HandOver, HostList, Manifest, Meaning, Place, Probe,
+    Scheduler, Shipping, Source, Tool, Tripwire,
 };
 pub use template::{Argv, List, Scalar, Template, Values};

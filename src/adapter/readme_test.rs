@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Scheduler, Shipping, Source};
+use super::{
+    Chroot, Delivery, HandOver, HostList, List, Manifest, Meaning, Place, Scalar, Scheduler,
+    Shipping, Source,
+};
 
 const README: &str = include_str!("../../adapters/README.md");
 
@@ -69,6 +72,11 @@ fn the_readme_names_every_word_of_a_closed_key() {
         Scheduler::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>()
     );
     assert_eq!(words("shipping"), Shipping::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+    let named = |key, word: String| assert!(words(key).contains(&word), "{key}: {word}");
+    Delivery::ALL.iter().for_each(|word| named("request", word.to_string()));
+    Chroot::ALL.iter().for_each(|word| named("environment", word.to_string()));
+    Scheduler::ALL.iter().for_each(|word| named("scheduler", word.to_string()));
+    HostList::ALL.iter().for_each(|word| named("hosts", word.to_string()));
 }
 
 #[test]

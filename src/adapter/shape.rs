@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::strict::{Members, Object};
-use super::{HandOver, HostList, Meaning, Place, Scheduler, Shipping};
+use super::{Chroot, Delivery, HandOver, HostList, Meaning, Place, Scheduler, Shipping};
 
 /// The version of the format that this program reads.
 const SCHEMA: u64 = 1;
@@ -29,8 +29,11 @@ pub(super) struct Raw {
     pub(super) command: Vec<String>,
     #[serde(default)]
     pub(super) env: Object<RawEnv>,
+    pub(super) request: Option<Delivery>,
+    pub(super) environment: Option<Chroot>,
     pub(super) hosts: Option<HostList>,
     pub(super) scheduler: Option<Scheduler>,
+    pub(super) nice: Option<u8>,
     pub(super) tripwire: Option<Object<RawTripwire>>,
     pub(super) slots: Option<u32>,
     #[serde(default)]

@@ -79,6 +79,8 @@ deserialize_words!(
     super::Place,
     super::HandOver,
     super::Shipping,
+    super::Delivery,
+    super::Chroot,
     super::HostList,
     super::Scheduler,
     super::Meaning

@@ -35,6 +35,8 @@ words! {
         Declared = "declared",
         /// What decides about the compiler's objects, as one digest.
         Identity = "identity",
+        /// The environment that is shipped to hosts, as the tool wants it named.
+        Environment = "environment",
         /// A folder of the link's own, for what the tool keeps while it runs.
         Private = "private",
         /// Seconds that an attempt may take.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,6 +39,22 @@ pub(super) struct Table {
 }
 
 /// Asks all hosts but the `forbidden` whether they would do jobs of `compiler`.
+impl Table {
+    pub(super) fn good(&mut self, what: &str) {
+        self.text += &format!("ok   {what}\n");
+    }
+
+    pub(super) fn note(&mut self, what: &str) {
+        self.text += &format!("note {what}\n");
+    }
+
+    pub(super) fn bad(&mut self, what: &str, next: &str) {
+        self.well = false;
+        self.text += &format!("FAIL {what}\n     next: {next}\n");
+    }
+}
+
+/// Asks all hosts whether they would do jobs of `compiler`.
 ///
 /// # Errors
 /// They cannot be asked.
@@ -89,7 +106,7 @@ pub(super) fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
 }
 
 /// What a link of one job would have; the job is never run.
-fn setup(
+pub(super) fn setup(
     manifest: &Manifest,
     tool: &str,
     compiler: PathBuf,
@@ -120,9 +137,11 @@ fn setup(
         parcels,
         private: private.display().to_string(),
         path: None,
+        environment: OnceLock::new(),
         hosts: Vec::new(),
         dist: None,
         inherited: None,
+        inside_farm: false,
         digests: false,
     };
     Ok(farm::with_path(setup, environment))

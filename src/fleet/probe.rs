@@ -90,7 +90,7 @@ fn sent(
     let command = client(setup, 0, Place::Farm, &names)?;
     let ended = groups.run(&command, on_start)?;
     let answer = match ended.status.success() {
-        true => parcels.open_probe(response, nonce),
+        true => parcels.open_probe(response, nonce).1,
         false => Answer::None,
     };
     Ok(Verdict::of(ended.status.code(), &String::from_utf8_lossy(&ended.output), answer))

@@ -134,6 +134,8 @@ pub fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
     }
     let folder = Path::new(&setup.private);
     fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    let requests = setup.scratch.requests(&setup.plan.file.linker_output)?;
+    fs::create_dir_all(&requests).with_context(|| requests.display().to_string())?;
     if let Some(tripwire) = &setup.plan.adapter.tripwire {
         let path = folder.join(&tripwire.program);
         let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);

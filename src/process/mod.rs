@@ -92,6 +92,15 @@ pub fn keep_descriptors() {
     }
 }
 
+/// Gives this thread, and all programs that it starts, less of the CPU, by `by` steps of `nice`.
+pub fn be_nicer(by: u8) {
+    if by > 0 {
+        // To be nicer is always allowed. With Linux a thread has a value of its own.
+        let own = rustix::process::getpriority_process(None).unwrap_or(0);
+        let _ = rustix::process::setpriority_process(None, own + i32::from(by));
+    }
+}
+
 /// Tells a running program's group to the thread that may have to end it.
 pub type OnStart<'a> = &'a dyn Fn(Pid);
 

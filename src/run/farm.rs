@@ -7,8 +7,10 @@ use crate::adapter::Place;
 use crate::attempt::Report;
 use crate::cli::Fallback;
 use crate::exit::Exit;
+use crate::hosts::memory::FarmMemory;
 use crate::outcome::Outcome;
 use crate::parcel::Travel;
+use crate::process;
 
 /// So many faults of the farm in a row, without a success between them, and it is left alone.
 const FAULTS_IN_A_ROW: usize = 8;
@@ -81,7 +83,13 @@ impl Run<'_> {
         }
         match report.outcome {
             Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
-            Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
+            // A scheduler may want a job here while all hosts are busy.
+            Outcome::ToolLocal | Outcome::FarmBusy if self.farm_is_at_work() => {}
+            Outcome::FarmDown => {
+                self.remember_dead_farm(&report.reason);
+                self.farm_is_down(&report.reason);
+            }
+            Outcome::NotStarted => self.farm_is_down(&report.reason),
             Outcome::FarmFault
             | Outcome::FarmBusy
             | Outcome::FarmUnfit
@@ -90,11 +98,49 @@ impl Run<'_> {
             | Outcome::TimedOut => {
                 self.faults_in_a_row += 1;
                 if self.faults_in_a_row >= FAULTS_IN_A_ROW {
-                    self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
+                    let reason = format!("{} (the last of many faults)", report.reason);
+                    self.remember_dead_farm(&reason);
+                    self.farm_is_down(&reason);
                 }
             }
             Outcome::MissingPieces | Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {
             }
+        }
+    }
+
+    /// Uses a farm whose jobs need something shipped, once that is there; [`Message::Shipped`] tells.
+    pub fn await_shipment(&mut self) {
+        self.farm_ready = false;
+    }
+
+    /// What is known of the farm by earlier links.
+    pub fn with_memory(&mut self, memory: FarmMemory) {
+        self.farm_memory = Some(memory);
+    }
+
+    pub(super) fn shipped(&mut self, ready: Result<String, String>) {
+        self.farm_ready = true;
+        match ready {
+            Ok(environment) => drop(self.setup.environment.set(environment)),
+            Err(reason) => self.farm_is_down(&reason),
+        }
+    }
+
+    pub(super) fn farm_slots(&mut self, slots: usize) {
+        process::allow_programs(self.local_most + slots);
+        self.farm_most = slots;
+        self.reporter.detail(&format!("the farm's scheduler has room for {slots} jobs"));
+    }
+
+    pub(super) fn remember_dead_farm(&self, reason: &str) {
+        if let (Some(memory), true) = (&self.farm_memory, self.farm_works) {
+            memory.note_dead(reason);
+        }
+    }
+
+    pub(super) fn remember_farm_works(&self) {
+        if let (Some(memory), true) = (&self.farm_memory, self.jobs.made_at(Place::Farm) > 0) {
+            memory.note_works();
         }
     }
 

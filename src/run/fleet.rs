@@ -149,7 +149,7 @@ impl Run<'_> {
 
     /// Tells of hosts on which attempts failed, each once.
     pub(super) fn tell_of_hosts(&mut self) {
-        if self.fleet.is_none() {
+        if self.fleet.is_none() && self.setup.plan.adapter.scheduler.is_none() {
             return;
         }
         for (host, (count, reason)) in self.jobs.troubles() {
@@ -190,7 +190,7 @@ impl Run<'_> {
             return;
         }
         if let Some(running) = self.running.get_mut(&job) {
-            running.lost = true;
+            running.lost = Some("its host does not answer any more".into());
             if let Some(pid) = running.pid {
                 self.groups.end(pid, Signal::KILL);
             }

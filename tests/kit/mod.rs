@@ -12,6 +12,7 @@ pub(crate) mod dist;
 mod distccd;
 mod farm;
 mod folder;
+mod grid;
 mod icecream;
 mod jobs;
 mod link;
@@ -34,6 +35,7 @@ pub(crate) use distccd::{
 };
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
+pub(crate) use grid::{GOOD, Grid, Submitter};
 pub(crate) use icecream::Icecream;
 pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
@@ -119,4 +121,14 @@ macro_rules! skip_without {
         }
     };
 }
-pub(crate) use {skip, skip_without};
+
+/// Leaves the test, as skipped, unless a farm of icecream can be had.
+macro_rules! skip_without_grid {
+    () => {
+        $crate::kit::skip_without!("clang-22", "ld.lld-22");
+        if let Some(why) = $crate::kit::Grid::missing() {
+            $crate::kit::skip!("{why}");
+        }
+    };
+}
+pub(crate) use {skip, skip_without, skip_without_grid};

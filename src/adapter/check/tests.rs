@@ -116,7 +116,7 @@ fn all_problems_are_told_at_once() {
         "command": ["{compiler}", "{foo}{bar}", "}"],
         "exit": [{"codes": "0", "means": "busy"}],
     })));
-    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}";
+    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}";
     assert_eq!(
         error.unwrap_err(),
         format!(
