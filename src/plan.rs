@@ -43,6 +43,10 @@ pub enum Naming {
     Own,
 }
 
+/// Where the bridge chooses the hosts, their slots say how many jobs run there at once: this is only what one
+/// process can look after.
+const MOST_ON_HOSTS: usize = 1000;
+
 /// How many jobs run where, how long, and what follows when the farm fails.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -108,7 +112,8 @@ impl Plan {
         cores: usize,
     ) -> Self {
         let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
-        let slots = adapter.slots.map_or(local_jobs, |n| n.get() as usize);
+        let own = if adapter.hosts.is_some() { MOST_ON_HOSTS } else { local_jobs };
+        let slots = adapter.slots.map_or(own, |n| n.get() as usize);
         let limits = Limits {
             local_jobs,
             farm_jobs: options.farm_jobs.map_or(slots, |n| n as usize),
