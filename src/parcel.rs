@@ -5,8 +5,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::bundle::{
     self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,

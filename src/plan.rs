@@ -48,6 +48,10 @@ pub enum Naming {
     Own,
 }
 
+/// Where the bridge chooses the hosts, their slots say how many jobs run there at once: this is only what one
+/// process can look after.
+const MOST_ON_HOSTS: usize = 1000;
+
 /// How many jobs run where, how long, and what follows when the farm fails.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -121,12 +125,13 @@ impl Plan {
         cores: usize,
     ) -> Self {
         let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
-        let slots = match (adapter.slots, adapter.scheduler) {
-            (Some(slots), _) => slots.get() as usize,
-            (None, Some(Scheduler::Icecream)) => (2 * cores).min(MOST_UNTOLD),
+        let slots = match (adapter.slots, adapter.hosts, adapter.scheduler) {
+            (Some(slots), ..) => slots.get() as usize,
+            (_, Some(_), _) => MOST_ON_HOSTS,
+            (.., Some(Scheduler::Icecream)) => (2 * cores).min(MOST_UNTOLD),
             // It says when it is asked.
-            (None, Some(Scheduler::Sccache)) => usize::MAX,
-            (None, None) => local_jobs,
+            (.., Some(Scheduler::Sccache)) => usize::MAX,
+            (None, None, None) => local_jobs,
         };
         let farm_time = options.time_limit().unwrap_or(FARM_LIMIT);
         let limits = Limits {
@@ -340,6 +345,9 @@ impl fmt::Display for Plan {
         let Plan { file, adapter, limits, .. } = self;
         let at_once = match adapter.place {
             Place::Farm if limits.farm_jobs == usize::MAX => "as many as its scheduler says".into(),
+            Place::Farm if adapter.hosts.is_some() && limits.farm_jobs == MOST_ON_HOSTS => {
+                "as many as its hosts have slots".into()
+            }
             Place::Farm => limits.farm_jobs.to_string(),
             Place::Local => limits.local_jobs.to_string(),
         };

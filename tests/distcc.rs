@@ -95,6 +95,23 @@ fn a_module_goes_to_a_host_once() {
     }
 }
 
+/// However few cores this machine has, and whatever may run at once here.
+#[test]
+fn as_many_jobs_run_at_once_as_a_host_has_slots() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let together = "touch \"$HOST/at work $$\"
+        until [ $(ls \"$HOST\" | grep -c 'at work') -ge 3 ]; do sleep 0.02; done
+        work \"$@\"";
+    let host = Host::with(|host| {
+        host.jobs = 3;
+        host.worker_after_doctor(together);
+    });
+    let (client, entry) = (Client::new(), format!("{}/3", host.name));
+    client.doctor(&[&entry]).go().ok();
+    let output = client.run(&[&entry], &["--fallback=never", "--local-jobs=1", "--timeout=20"]);
+    client.assert_made(3, &output.go().ok());
+}
+
 #[test]
 fn hosts_in_a_file_of_the_users_own_are_used() {
     skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");

@@ -4,8 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
