@@ -19,6 +19,8 @@ use crate::outcome::Outcome;
 use crate::plan::Names;
 use crate::process::{Command, Groups};
 
+/// Why a job stays here whose files cannot be listed.
+const SPLIT: &str = "the name of a file or folder has a colon or a new line in it";
 /// For a server that has died to be there again.
 const REVIVED_WITHIN: Duration = Duration::from_secs(12);
 
@@ -32,7 +34,8 @@ pub(super) fn tried(
     let job = &setup.plan.file.jobs[report.which.job];
     let (object, last) = object(setup, report);
     let (command, _index) = match prepare(setup, report, &object) {
-        Ok(prepared) => prepared,
+        Ok(Some(prepared)) => prepared,
+        Ok(None) => return (Outcome::StaysHere, SPLIT.into()),
         Err(error) => return refused(error),
     };
     if let Err(trouble) = dist.revive(groups, Instant::now() + REVIVED_WITHIN) {
@@ -63,11 +66,12 @@ fn object(setup: &Setup, report: &Report) -> (String, String) {
     (format!("{folder}/{last}"), last)
 }
 
+/// The command, and the index that goes with it; nothing if the tool cannot be told of the files.
 fn prepare(
     setup: &Setup,
     report: &Report,
     object: &str,
-) -> anyhow::Result<(Command, Option<Index>)> {
+) -> anyhow::Result<Option<(Command, Option<Index>)>> {
     let which = report.which;
     let job = &setup.plan.file.jobs[which.job];
     setup.inputs.check(job)?;
@@ -77,10 +81,14 @@ fn prepare(
     let beside =
         [path].into_iter().chain(job.imports.iter().chain(&job.other_inputs).map(|t| &**t));
     let beside = beside.map(|file| Ok(absolute(file)?.display().to_string()));
+    let beside = beside.collect::<anyhow::Result<Vec<_>>>()?;
+    if beside.iter().any(|file| file.contains([':', '\n'])) {
+        return Ok(None);
+    }
     let names = Names {
         object: object.to_owned(),
         index: Some(path.to_owned()),
-        declared: beside.collect::<anyhow::Result<Vec<_>>>()?.join(":"),
+        declared: beside.join(":"),
         ..setup.names()
     };
     let mut command = client(setup, which.job, Place::Farm, &names)?;
@@ -88,7 +96,7 @@ fn prepare(
         // The attempt before may have been made here, and be in the storage now.
         command.set.push(("SCCACHE_RECACHE".into(), "1".into()));
     }
-    Ok((command, index))
+    Ok(Some((command, index)))
 }
 
 /// A job's index under another name, which goes with this.
