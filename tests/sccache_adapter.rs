@@ -7,9 +7,9 @@ mod kit;
 
 use std::fs;
 
-use kit::dist::{DistFarm, dist_link, dist_stats, server_stats};
+use kit::dist::{DistFarm, as_user, dist_link, dist_stats, server_stats};
 use kit::stores::User;
-use kit::{Family, Folder, Modules, assert_bridged, bridge, link, skip, until};
+use kit::{Family, Folder, Modules, assert_bridged, bridge, link, missing, note, skip, until};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ fn all_jobs_go_to_the_farm_and_the_next_link_has_them_from_the_storage() {
     assert_same_program(&folder, "found");
     let told = server_stats(&user);
     assert_eq!((sum(&told, "dist_compiles"), sum(&told, "cache_misses")), (21, 21), "{told:#}");
-    eprintln!("21 jobs on a cold farm: {:.2?}", output.took);
+    note("21 jobs on a cold farm", &output);
 
     let again = dist_link(&user, &folder, &objects, "found", never).go().ok();
     let stats = dist_stats(&folder);
@@ -71,7 +71,7 @@ fn all_jobs_go_to_the_farm_and_the_next_link_has_them_from_the_storage() {
     assert_same_program(&folder, "found");
     let told = server_stats(&user);
     assert_eq!((sum(&told, "dist_compiles"), sum(&told, "cache_hits")), (21, 21), "{told:#}");
-    eprintln!("21 jobs from the storage: {:.2?}", again.took);
+    note("21 jobs from the storage", &again);
     assert_eq!(user.servers().len(), 1);
 }
 
@@ -219,6 +219,39 @@ fn a_folder_with_a_colon_keeps_its_jobs_here() {
         .ok()
         .stderr_has("3 jobs could not go to sccache: the name of a file or folder has a colon");
     assert_eq!(places(&dist_stats(&folder)), [0, 0, 3]);
+}
+
+#[test]
+fn objects_for_windows_are_identical_unless_they_hold_names_and_stay_here() {
+    if let Some(why) = DistFarm::impossible().or_else(|| missing(&["lld-link-22"])) {
+        skip!("{why}");
+    }
+    let farm = DistFarm::new();
+    let user = farm.user();
+    for (debug, expected) in [("-g0", [0, 3, 0]), ("-g", [0, 0, 3])] {
+        let folder = Folder::new();
+        Modules::compile(
+            &folder,
+            "",
+            &["--target=x86_64-pc-windows-msvc", "-ffreestanding", debug],
+        );
+        let run = kit::lld_link()
+            .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/timestamp:0"])
+            .args(["/out:app.exe", "/lldsavetemps", "a.o", "b.o", "c.o"])
+            .args(
+                ["--adapter=sccache", "--stats=stats.json"]
+                    .map(|o| format!("/thinlto-distributor-arg:{o}")),
+            )
+            .arg(format!("/thinlto-distributor:{}", kit::bridge_path()))
+            .arg(format!("/thinlto-remote-compiler:{}", kit::tool("clang-22").display()))
+            .cwd(folder.path(""));
+        as_user(&user, run).go().ok();
+        assert_eq!(places(&dist_stats(&folder)), expected, "{debug}");
+        kit::assert_own_commands(&folder, "", |mut object| {
+            object[4..8].fill(0);
+            object
+        });
+    }
 }
 
 #[test]

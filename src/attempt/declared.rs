@@ -16,6 +16,7 @@ use crate::collect;
 use crate::inputs;
 use crate::jobfile::Job;
 use crate::outcome::Outcome;
+use crate::parcel::{self, HOLDS_NAMES};
 use crate::plan::Names;
 use crate::process::{Command, Groups};
 
@@ -34,8 +35,8 @@ pub(super) fn tried(
     let job = &setup.plan.file.jobs[report.which.job];
     let (object, last) = object(setup, report);
     let (command, _index) = match prepare(setup, report, &object) {
-        Ok(Some(prepared)) => prepared,
-        Ok(None) => return (Outcome::StaysHere, SPLIT.into()),
+        Ok(Ok(prepared)) => prepared,
+        Ok(Err(why)) => return (Outcome::StaysHere, why),
         Err(error) => return refused(error),
     };
     if let Err(trouble) = dist.revive(groups, Instant::now() + REVIVED_WITHIN) {
@@ -66,15 +67,22 @@ fn object(setup: &Setup, report: &Report) -> (String, String) {
     (format!("{folder}/{last}"), last)
 }
 
-/// The command, and the index that goes with it; nothing if the tool cannot be told of the files.
+/// The command, and the index that goes with it; or why the job stays here.
 fn prepare(
     setup: &Setup,
     report: &Report,
     object: &str,
-) -> anyhow::Result<Option<(Command, Option<Index>)>> {
+) -> anyhow::Result<Result<(Command, Option<Index>), String>> {
     let which = report.which;
     let job = &setup.plan.file.jobs[which.job];
     setup.inputs.check(job)?;
+    // Else the tool would know what another compiler makes by the digest of this one.
+    setup.toolchain.as_ref().map_or(Ok(()), |toolchain| toolchain.still_same())?;
+    match parcel::holds_names(job, &setup.library) {
+        Ok(false) => {}
+        Ok(true) => return Ok(Err(HOLDS_NAMES.into())),
+        Err(why) => return Ok(Err(why)),
+    }
     let index = Index::new(&setup.plan.file.linker_output, job, object)?;
     collect::remove_old(job)?;
     let path = index.as_ref().map_or(&*job.index, |index| &index.0);
@@ -83,7 +91,7 @@ fn prepare(
     let beside = beside.map(|file| Ok(absolute(file)?.display().to_string()));
     let beside = beside.collect::<anyhow::Result<Vec<_>>>()?;
     if beside.iter().any(|file| file.contains([':', '\n'])) {
-        return Ok(None);
+        return Ok(Err(SPLIT.into()));
     }
     let names = Names {
         object: object.to_owned(),
@@ -96,7 +104,7 @@ fn prepare(
         // The attempt before may have been made here, and be in the storage now.
         command.set.push(("SCCACHE_RECACHE".into(), "1".into()));
     }
-    Ok(Some((command, index)))
+    Ok(Ok((command, index)))
 }
 
 /// A job's index under another name, which goes with this.

@@ -28,7 +28,7 @@ pub(super) fn line(plan: &Plan, cache: &str, jobs: &Jobs, end: &End, took: Durat
             hosts => format!(" ({hosts} hosts)"),
         };
         if plan.adapter.scheduler.is_some() {
-            let hits = jobs.caching.map_or(0, |caching| caching.hits as usize);
+            let hits = jobs.caching.map_or(0, |caching| caching.hits);
             let own = jobs.cached().saturating_sub(hits);
             line += &format!("{own} from {}'s storage, ", plan.adapter.name);
         }
