@@ -7,6 +7,7 @@ mod farm;
 mod fleet;
 mod give_up;
 mod jobs;
+mod lanes;
 mod queue;
 mod start;
 
@@ -30,8 +31,9 @@ use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, View, duration};
 
-pub use cache::{Asked, Fed, Use};
+pub use cache::Use;
 pub use jobs::{Jobs, Progress, State};
+pub use lanes::{Asked, Fed};
 use queue::{Queue, Rows};
 
 /// The same for a job that took too long.

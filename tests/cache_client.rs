@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dtlto_bridge::cache::client::GET_TIME;
 use dtlto_bridge::cache::key::Keys;
-use dtlto_bridge::cache::{Answer, Client, Feed, Key, Store, Trouble};
+use dtlto_bridge::cache::{Answer, Client, Feed, Key, NotFed, Store, Trouble};
 use dtlto_bridge::jobfile::Job;
 use dtlto_bridge::toolchain::{Options, identify};
 use kit::{Folder, LinkJobs, Modules, skip_without, tool};
@@ -106,7 +106,7 @@ impl Scene {
         answer
     }
 
-    fn feed(&self, client: &Client, number: usize) -> Result<(), String> {
+    fn feed(&self, client: &Client, number: usize) -> Result<(), NotFed> {
         let feed = Feed { job: number, host: "h".into(), printed: b"warning\n".to_vec() };
         client.feed(self.job(number), &feed)
     }
@@ -176,6 +176,17 @@ fn whatever_is_not_the_jobs_own_entry_is_damage_and_is_replaced() {
         scene.feed(&client, 0).unwrap();
         scene.is_hit(scene.ask(&client, 0), 0);
     }
+}
+
+#[test]
+fn a_job_without_a_key_is_neither_asked_for_nor_stored() {
+    skip_without!("clang-22", "ld.lld-22");
+    let mut scene = Scene::new(Duration::ZERO);
+    scene.jobs.file.jobs[0].args.push("-fstack-usage".into());
+    let client = scene.client();
+    assert!(matches!(scene.ask(&client, 0), Answer::NotCacheable(_)));
+    assert!(matches!(scene.feed(&client, 0), Err(NotFed::NotCacheable(_))));
+    assert_eq!(scene.calls(), 0);
 }
 
 /// Its maker was sure of it, its digests are right, and it is no object all the same.

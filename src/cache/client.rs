@@ -82,6 +82,15 @@ pub struct Feed {
     pub printed: Vec<u8>,
 }
 
+/// Why outputs are not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotFed {
+    /// They are no matter of caches.
+    NotCacheable(NotCacheable),
+    /// The cache did not take them, or could not be asked to, in words for people.
+    Failed(String),
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("store", &self.store).finish_non_exhaustive()
@@ -138,9 +147,13 @@ impl Client {
     /// Stores the outputs of a job, which lie in their places.
     ///
     /// # Errors
-    /// They are not stored, for this reason.
-    pub fn feed(&self, job: &Job, feed: &Feed) -> Result<(), String> {
-        let key = self.key(feed.job, job).map_err(|why| why.to_string())?;
+    /// See [`NotFed`].
+    pub fn feed(&self, job: &Job, feed: &Feed) -> Result<(), NotFed> {
+        let key = self.key(feed.job, job).map_err(NotFed::NotCacheable)?;
+        self.put(&key, job, feed).map_err(NotFed::Failed)
+    }
+
+    fn put(&self, key: &Key, job: &Job, feed: &Feed) -> Result<(), String> {
         if !self.feeds.is_closed() {
             return Err("the cache is not fed any more".into());
         }
@@ -156,10 +169,10 @@ impl Client {
         };
         let entry = self.folder.join(format!("{}.put", feed.job));
         let outputs: Vec<&Path> = job.outputs().map(|output| Path::new(&**output)).collect();
-        let written = entry::write(&entry, &key, &made, &outputs);
+        let written = entry::write(&entry, key, &made, &outputs);
         let put = written.map_err(|error| format!("{error:#}")).and_then(|()| {
             let began = Instant::now();
-            let put = store.put(&key, &entry, began + PUT_TIME);
+            let put = store.put(key, &entry, began + PUT_TIME);
             match &put {
                 Ok(()) => self.feeds.answered(began.elapsed(), true),
                 Err(trouble) => self.feeds.failed(trouble),

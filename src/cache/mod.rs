@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use client::{Answer, Client, Feed, Hit, Mode, Opener};
+pub use client::{Answer, Client, Feed, Hit, Mode, NotFed, Opener};
 
 use crate::cli::Cache;
 use crate::process::Groups;

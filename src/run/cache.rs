@@ -1,27 +1,21 @@
 //! The cache, as a run sees it: jobs are asked for, several at once and the largest first; hits are delivered, the
 //! rest is queued as its answers come; what was made is stored beside the jobs that still run.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::start::STACK;
+use super::lanes::{Asked, Fed, Lanes};
 use super::{End, Message, Run};
 use crate::adapter::{Place, Shipping, Source};
 use crate::attempt::{Report, Setup};
-use crate::cache::{Answer, Client, Feed, Hit, Mode, key};
+use crate::cache::{Answer, Client, Feed, Hit, Mode, NotFed, key};
 use crate::cli::CacheFeed;
 use crate::collect;
 use crate::exit::Exit;
 use crate::parcel::one_line;
 use crate::report::stats::{Caching, ms};
 
-/// Calls at once.
-const LANES: usize = 8;
 /// How long the link waits, after its last job, for what is being stored.
 const LAST_PUTS: Duration = Duration::from_secs(2);
 
@@ -56,71 +50,6 @@ pub(super) struct Cache {
     tally: Caching,
 }
 
-/// An answer of the cache, and the way to it.
-#[derive(Debug)]
-pub struct Asked {
-    job: usize,
-    lane: usize,
-    began: Instant,
-    took: Duration,
-    answer: Answer,
-}
-
-/// What became of outputs for the cache.
-#[derive(Debug)]
-pub struct Fed {
-    lane: usize,
-    job: usize,
-    began: Instant,
-    took: Duration,
-    stored: Result<(), String>,
-}
-
-/// What waits for a lane.
-#[derive(Default)]
-struct Lanes {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    asks: VecDeque<usize>,
-    feeds: VecDeque<Feed>,
-    closed: bool,
-}
-
-enum Call {
-    Ask(usize),
-    Feed(Feed),
-}
-
-impl Lanes {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
-    }
-
-    /// The next call; none once nothing will come any more. Jobs wait for answers: those come first.
-    fn next(&self) -> Option<Call> {
-        let mut waiting = self.lock();
-        loop {
-            let ask = waiting.asks.pop_front().map(Call::Ask);
-            if let Some(call) = ask.or_else(|| waiting.feeds.pop_front().map(Call::Feed)) {
-                return Some(call);
-            }
-            if waiting.closed {
-                return None;
-            }
-            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
 impl Run<'_> {
     /// Asks the cache for jobs first, and feeds it.
     pub fn with_cache(&mut self, cache: Use) {
@@ -134,15 +63,7 @@ impl Run<'_> {
             told_of_damage: false,
             tally: Caching::default(),
         };
-        let started = (0..LANES.min(self.setup.plan.file.jobs.len()))
-            .map(|lane| {
-                let (lanes, shared) = (cache.lanes.clone(), cache.shared.clone());
-                let (setup, sender) = (self.setup.clone(), self.sender.clone());
-                let body = move || serve(&setup, (&lanes, &shared), &sender, lane);
-                thread::Builder::new().stack_size(STACK).name("cache".into()).spawn(body)
-            })
-            .filter(Result::is_ok)
-            .count();
+        let started = self.start_lanes(&cache.lanes, &cache.shared);
         if started == 0 {
             let name = &cache.shared.name;
             self.reporter.notice(&format!("{name} is not used: no thread can be started"));
@@ -180,15 +101,27 @@ impl Run<'_> {
 
     pub(super) fn asked(&mut self, asked: Asked) {
         let Asked { job, lane, began, took, answer } = asked;
-        let Some(cache) = &mut self.cache else { return };
+        let (result, hit) = self.weigh(job, answer);
+        if let Some(trace) = &mut self.trace {
+            let module = &self.setup.plan.file.jobs[job].primary;
+            trace.attempt(module, ("cache", lane), began, took, result);
+        }
+        match hit {
+            Some(hit) => self.take(job, *hit, took),
+            None => self.queue_missed(job),
+        }
+        self.tell_of_cache();
+    }
+
+    /// Counts an answer, and says what it is.
+    fn weigh(&mut self, job: usize, answer: Answer) -> (&'static str, Option<Box<Hit>>) {
+        let Some(cache) = &mut self.cache else { return ("no cache", None) };
         cache.asking -= 1;
-        let module = &self.setup.plan.file.jobs[job].primary;
-        let name = cache.shared.name.clone();
-        let (result, hit) = match answer {
-            Answer::Hit(hit) => match deliver(&hit) {
-                Ok(()) => ("hit", Some(hit)),
-                Err(_) => ("not delivered", None),
-            },
+        match answer {
+            Answer::Hit(hit) if deliver(&hit).is_ok() => {
+                cache.tally.hits += 1;
+                ("hit", Some(hit))
+            }
             Answer::Miss => {
                 cache.tally.misses += 1;
                 ("miss", None)
@@ -196,6 +129,7 @@ impl Run<'_> {
             Answer::Damaged(what) => {
                 cache.tally.misses += 1;
                 cache.tally.damaged += 1;
+                let (module, name) = (&self.setup.plan.file.jobs[job].primary, &cache.shared.name);
                 let text = format!("{module}: {name} has a damaged entry: {what}");
                 match std::mem::replace(&mut cache.told_of_damage, true) {
                     false => self.reporter.notice(&text),
@@ -207,29 +141,25 @@ impl Run<'_> {
                 cache.is_not_cacheable(why.to_string());
                 ("not cacheable", None)
             }
-            Answer::None => {
+            // The attempt that follows tells why nothing can be delivered.
+            Answer::Hit(_) | Answer::None => {
                 cache.tally.unanswered += 1;
                 ("no answer", None)
             }
-        };
-        if let Some(trace) = &mut self.trace {
-            trace.attempt(module, ("cache", lane), began, took, result);
         }
-        match hit {
-            Some(hit) => {
-                cache.tally.hits += 1;
-                let Hit { outputs, origin, .. } = *hit;
-                self.reporter.detail_with(|| {
-                    let [host, at] = [&origin.host, &origin.at].map(|text| one_line(text));
-                    format!("{module}: from {name}, made on {host}, stored at {at}")
-                });
-                self.reporter.words(origin.printed.as_bytes());
-                let outputs = if self.setup.digests { outputs } else { Vec::new() };
-                self.jobs.accept_cached(job, outputs, Some(origin.host), ms(took));
-            }
-            None => self.queue_missed(job),
-        }
-        self.tell_of_cache();
+    }
+
+    /// Takes the outputs of a hit, which are in their places.
+    fn take(&mut self, job: usize, hit: Hit, took: Duration) {
+        let Hit { outputs, origin, .. } = hit;
+        let module = &self.setup.plan.file.jobs[job].primary;
+        self.reporter.detail_with(|| {
+            let [host, at] = [&origin.host, &origin.at].map(|text| one_line(text));
+            format!("{module}: from the cache, made on {host}, stored at {at}")
+        });
+        self.reporter.words(origin.printed.as_bytes());
+        let outputs = if self.setup.digests { outputs } else { Vec::new() };
+        self.jobs.accept_cached(job, outputs, Some(origin.host), ms(took));
     }
 
     /// An answer that nobody waits for any more.
@@ -280,7 +210,14 @@ impl Run<'_> {
                 cache.tally.stored += 1;
                 "stored".to_owned()
             }
-            Err(why) => {
+            Err(NotFed::NotCacheable(why)) => {
+                // Who asks has been told so then.
+                if !cache.shared.mode.reads {
+                    cache.is_not_cacheable(why.to_string());
+                }
+                why.to_string()
+            }
+            Err(NotFed::Failed(why)) => {
                 let module = &self.setup.plan.file.jobs[fed.job].primary;
                 self.reporter.detail(&format!("{module}: not stored: {why}"));
                 cache.tally.not_stored += 1;
@@ -396,43 +333,4 @@ fn is_fed(setup: &Setup, asked: Option<CacheFeed>, place: Place) -> bool {
 
 fn deliver(hit: &Hit) -> std::io::Result<()> {
     hit.made.iter().try_for_each(|(made, place)| collect::deliver(made, place))
-}
-
-/// A lane: makes one call after the other.
-fn serve(setup: &Setup, (lanes, cache): (&Lanes, &Use), sender: &Sender<Message>, lane: usize) {
-    while let Some(call) = lanes.next() {
-        let began = Instant::now();
-        let made = catch_unwind(AssertUnwindSafe(|| match call {
-            Call::Ask(job) => {
-                let answer = ask(setup, &cache.client, job);
-                Message::Asked(Box::new(Asked { job, lane, began, took: began.elapsed(), answer }))
-            }
-            Call::Feed(feed) => {
-                let stored = cache.client.feed(&setup.plan.file.jobs[feed.job], &feed);
-                let (job, took) = (feed.job, began.elapsed());
-                Message::Fed(Box::new(Fed { lane, job, began, took, stored }))
-            }
-        }));
-        // The receiver is gone only when the link was given up.
-        if sender.send(made.unwrap_or(Message::Bug)).is_err() {
-            return;
-        }
-    }
-}
-
-fn ask(setup: &Setup, client: &Client, number: usize) -> Answer {
-    let job = &setup.plan.file.jobs[number];
-    // Attempts count from 1, and a job's outputs have one ending each at most.
-    let places: Vec<String> = job
-        .outputs()
-        .zip(0..)
-        .map(|(output, place)| format!("{}.{place}", setup.scratch.fresh(output, number, 0)))
-        .collect();
-    let answer = client.ask(number, job, &places);
-    // It was read for the key after it had been looked at: the same file, or the attempt that follows tells of it.
-    if matches!(answer, Answer::Hit(_)) && setup.inputs.check(job).is_err() {
-        places.iter().for_each(|place| drop(fs::remove_file(place)));
-        return Answer::None;
-    }
-    answer
 }
