@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,7 +17,7 @@ use anyhow::Context;
 pub use declared::stable_name;
 
 use crate::adapter::{Meaning, Place};
-use crate::bundle::Digest;
+use crate::bundle::{Digest, Library};
 use crate::cache::dist::{Dist, Told};
 use crate::cli;
 use crate::collect::{self, Scratch};
@@ -29,6 +30,7 @@ use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
 use crate::process::{Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
+use crate::toolchain::Toolchain;
 
 /// What the attempts of a link share.
 #[derive(Debug)]
@@ -55,6 +57,10 @@ pub struct Setup {
     pub hosts: Vec<Host>,
     /// What the jobs of the link share on sccache-dist, if its adapter uses that.
     pub dist: Option<Dist>,
+    /// The compiler as it was when the link began, if it was looked through.
+    pub toolchain: Option<Toolchain>,
+    /// What was read of the inputs.
+    pub library: Arc<Library>,
     /// The variables that the adapter's tool inherits, where that is not all of them.
     pub inherited: Option<Vec<(String, String)>>,
     /// Digests of the outputs are wanted.

@@ -115,6 +115,8 @@ fn setup(
         path: None,
         hosts: Vec::new(),
         dist: None,
+        toolchain: None,
+        library: Arc::default(),
         inherited: None,
         digests: false,
     };
