@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -18,7 +18,7 @@ use anyhow::Context;
 pub use declared::stable_name;
 
 use crate::adapter::{Meaning, Place};
-use crate::bundle::Digest;
+use crate::bundle::{Digest, Library};
 use crate::cache::dist::{Dist, Told};
 use crate::cli;
 use crate::collect::{self, Scratch};
@@ -31,6 +31,7 @@ use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
 use crate::process::{self, Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
+use crate::toolchain::Toolchain;
 
 pub use bundled::ask;
 
@@ -61,6 +62,10 @@ pub struct Setup {
     pub hosts: Vec<Host>,
     /// What the jobs of the link share on sccache-dist, if its adapter uses that.
     pub dist: Option<Dist>,
+    /// The compiler as it was when the link began, if it was looked through.
+    pub toolchain: Option<Toolchain>,
+    /// What was read of the inputs.
+    pub library: Arc<Library>,
     /// The variables that the adapter's tool inherits, where that is not all of them.
     pub inherited: Option<Vec<(String, String)>>,
     /// The link itself was started by the adapter's tool.

@@ -19,6 +19,7 @@ use anyhow::{Context, anyhow};
 
 use crate::adapter::{self, HostList, Place, Shipping};
 use crate::attempt::{Setup, stable_name};
+use crate::bundle::Library;
 use crate::cache::key::Keys;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
@@ -193,7 +194,7 @@ impl Link<'_> {
             math: self.request.options.math,
             environment: self.request.environment,
         };
-        let library = Arc::default();
+        let library: Arc<Library> = Arc::default();
         let ships = plan.adapter.shipping != Shipping::Direct;
         let toolchain = (ships || self.wants_cache()).then(|| about.toolchain(&plan, &compiler));
         let parcels = toolchain.as_ref().and_then(|found| match found {
@@ -203,9 +204,8 @@ impl Link<'_> {
                 None
             }
         });
-        let identity =
-            toolchain.as_ref().and_then(|found| Some(found.as_ref().ok()?.identity.full.clone()));
-        let keys = toolchain.and_then(|found| self.keys(found, library));
+        let looked_through = toolchain.as_ref().and_then(|found| found.as_ref().ok()).cloned();
+        let keys = toolchain.and_then(|found| self.keys(found, library.clone()));
         let known = match (&no_farm, &tool, plan.adapter.hosts) {
             (None, Ok(tool), Some(kind)) => self.hosts(kind, tool),
             _ => Ok(Vec::new()),
@@ -218,9 +218,9 @@ impl Link<'_> {
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
         let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
-        let asked = match (&no_farm, &tool, identity) {
-            (None, Ok(tool), Some(identity)) if plan.adapter.scheduler.is_some() => {
-                about.dist(tool, &identity).map(Some)
+        let asked = match (&no_farm, &tool, &looked_through) {
+            (None, Ok(tool), Some(toolchain)) if plan.adapter.scheduler.is_some() => {
+                about.dist(tool, &toolchain.identity.full).map(Some)
             }
             _ => Ok(None),
         };
@@ -235,6 +235,8 @@ impl Link<'_> {
         let setup = Setup {
             inherited: about.inherited(&plan),
             dist,
+            toolchain: looked_through,
+            library,
             digests: options.stats.is_some() || options.save.is_some(),
             inside_farm: plan.adapter.scheduler.is_some()
                 && self.request.environment.icecream.inside,

@@ -49,6 +49,15 @@ pub fn needs_ld_lld(job: &Job) -> bool {
     policy::check(own_args(job), &Named::from(job)).is_ok_and(|weight| weight.needs_ld_lld())
 }
 
+/// Whether the job's object would hold the names of files, the compiler's arguments or its folder.
+///
+/// # Errors
+/// A module cannot be read; the text names it.
+pub fn holds_names(job: &Job, library: &Library) -> Result<bool, String> {
+    let shows = policy::check(own_args(job), &Named::from(job));
+    Ok(shows.is_ok_and(|weight| weight.shows_names()) && has_codeview(job, library)?)
+}
+
 /// Why a job with the debug information of Windows is bound to its names and folder.
 pub const HOLDS_NAMES: &str = "its debug information holds the names of its files";
 

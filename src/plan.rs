@@ -244,6 +244,9 @@ fn declared(job: &Job, naming: Naming) -> Travel {
         Travel::May(_) if naming == Naming::Own => {
             Travel::Stays("its options make files that are named after the object".into())
         }
+        Travel::May(_) if parcel::own_args(job).len() < job.args.len() => {
+            Travel::Stays("its compiler is told by an argument to be clang".into())
+        }
         Travel::May(_) if job.inputs().any(|input| split(&input)) => {
             Travel::Stays("the name of an input has a colon or a new line in it".into())
         }

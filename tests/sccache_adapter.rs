@@ -7,9 +7,10 @@ mod kit;
 
 use std::fs;
 
-use kit::dist::{DistFarm, dist_link, dist_stats, server_stats};
+use kit::dist::{DistFarm, as_user, dist_link, dist_stats, server_stats};
 use kit::stores::User;
-use kit::{Family, Folder, assert_bridged, bridge, link, skip, until};
+use kit::{Family, Folder, Modules, assert_bridged, bridge, link, missing, note, skip, until};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 fn places(stats: &Value) -> [u64; 3] {
@@ -61,7 +62,7 @@ fn all_jobs_go_to_the_farm_and_the_next_link_has_them_from_the_storage() {
     assert_same_program(&folder, "found");
     let told = server_stats(&user);
     assert_eq!((sum(&told, "dist_compiles"), sum(&told, "cache_misses")), (21, 21), "{told:#}");
-    eprintln!("21 jobs on a cold farm: {:.2?}", output.took);
+    note("21 jobs on a cold farm", &output);
 
     let again = dist_link(&user, &folder, &objects, "found", never).go().ok();
     let stats = dist_stats(&folder);
@@ -70,7 +71,7 @@ fn all_jobs_go_to_the_farm_and_the_next_link_has_them_from_the_storage() {
     assert_same_program(&folder, "found");
     let told = server_stats(&user);
     assert_eq!((sum(&told, "dist_compiles"), sum(&told, "cache_hits")), (21, 21), "{told:#}");
-    eprintln!("21 jobs from the storage: {:.2?}", again.took);
+    note("21 jobs from the storage", &again);
     assert_eq!(user.servers().len(), 1);
 }
 
@@ -113,7 +114,7 @@ fn slow_program(folder: &Folder) -> Vec<String> {
     ["slow.o", "g.o"].map(str::to_owned).into()
 }
 
-/// A process that has a job's index among its arguments: its program, its environment, and whether it sees other files
+/// A process that has a job of the [slow program](slow_program) among its arguments: its program, its environment, and whether it sees other files
 /// than we do.
 type Seen = (String, String, bool);
 
@@ -124,7 +125,7 @@ fn job_processes() -> Vec<Seen> {
         let words = String::from_utf8_lossy(&words).into_owned();
         let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
         let program = words.split('\0').next()?.to_owned();
-        words.contains("-fthinlto-index=").then(|| {
+        (words.contains("-fthinlto-index=") && words.contains("slow.o")).then(|| {
             let text = String::from_utf8_lossy(&environment).into_owned();
             (program, text, space(&process) != space("self"))
         })
@@ -184,6 +185,73 @@ fn a_server_that_dies_in_the_middle_of_a_link_is_started_again() {
     assert_eq!(places(&stats).iter().sum::<u64>(), 2, "{stats:#}{output}");
     let left: Vec<_> = folder.list("").into_iter().filter(|name| name.contains("dtlto")).collect();
     assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn a_bridge_that_is_killed_leaves_the_server_and_no_file() {
+    if let Some(why) = DistFarm::impossible() {
+        skip!("{why}");
+    }
+    let farm = DistFarm::new();
+    let (user, folder) = (farm.user(), Folder::new());
+    let objects = slow_program(&folder);
+    let before = folder.list("");
+    let running = dist_link(&user, &folder, &objects, "found", &[]).start();
+    until("a compiler at work", || job_processes().iter().any(|(.., elsewhere)| *elsewhere));
+    assert_ne!(folder.list(""), before);
+    kill_process(user.marked.find("dtlto-bridge", "--adapter=sccache"), Signal::KILL).unwrap();
+    assert!(!running.wait().status.success());
+    until("the files are gone", || folder.list("").iter().all(|name| !name.contains("dtlto")));
+    assert_eq!(user.servers().len(), 1, "it has a session of its own");
+}
+
+#[test]
+fn a_folder_with_a_colon_keeps_its_jobs_here() {
+    if let Some(why) = DistFarm::impossible() {
+        skip!("{why}");
+    }
+    let farm = DistFarm::new();
+    let (user, folder) = (farm.user(), Folder::new());
+    Modules::compile(&folder, "a:b", &[]);
+    let objects = ["a.o", "b.o", "c.o"].map(str::to_owned);
+    let run = dist_link(&user, &folder, &objects, "found", &[]).cwd(folder.path("a:b"));
+    run.go()
+        .ok()
+        .stderr_has("3 jobs could not go to sccache: the name of a file or folder has a colon");
+    assert_eq!(places(&dist_stats(&folder)), [0, 0, 3]);
+}
+
+#[test]
+fn objects_for_windows_are_identical_unless_they_hold_names_and_stay_here() {
+    if let Some(why) = DistFarm::impossible().or_else(|| missing(&["lld-link-22"])) {
+        skip!("{why}");
+    }
+    let farm = DistFarm::new();
+    let user = farm.user();
+    for (debug, expected) in [("-g0", [0, 3, 0]), ("-g", [0, 0, 3])] {
+        let folder = Folder::new();
+        Modules::compile(
+            &folder,
+            "",
+            &["--target=x86_64-pc-windows-msvc", "-ffreestanding", debug],
+        );
+        let run = kit::lld_link()
+            .args(["/nodefaultlib", "/entry:main", "/subsystem:console", "/timestamp:0"])
+            .args(["/out:app.exe", "/lldsavetemps", "a.o", "b.o", "c.o"])
+            .args(
+                ["--adapter=sccache", "--stats=stats.json"]
+                    .map(|o| format!("/thinlto-distributor-arg:{o}")),
+            )
+            .arg(format!("/thinlto-distributor:{}", kit::bridge_path()))
+            .arg(format!("/thinlto-remote-compiler:{}", kit::tool("clang-22").display()))
+            .cwd(folder.path(""));
+        as_user(&user, run).go().ok();
+        assert_eq!(places(&dist_stats(&folder)), expected, "{debug}");
+        kit::assert_own_commands(&folder, "", |mut object| {
+            object[4..8].fill(0);
+            object
+        });
+    }
 }
 
 #[test]

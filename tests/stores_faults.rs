@@ -269,3 +269,33 @@ fn nothing_starts_when_the_link_is_given_up() {
         assert!(!into.exists());
     }
 }
+
+#[test]
+fn a_bridge_that_is_killed_leaves_the_server_to_others() {
+    skip_without!("sccache", "clang-22", "ld.lld-22");
+    let (user, folder) = (User::new(), kit::Folder::new());
+    kit::Modules::compile(&folder, "", &[]);
+    // The farm never answers: killed in the middle of a job, with entries asked for.
+    let script = folder.script("farm", "sleep 600");
+    let manifest = serde_json::json!({
+        "schema": 1, "name": "slow", "summary": "Slow.", "place": "farm", "hand_over": "each",
+        "shipping": "direct", "tool": script, "command": ["{tool}", "{compiler}", "{args...}"], "slots": 9,
+    });
+    folder.write("slow.json", manifest.to_string());
+    let options = format!("--cache=sccache,--adapter={}", folder.path("slow.json").display());
+    let run = kit::link()
+        .args(["a.o", "b.o", "c.o", "-o", "app"])
+        .arg(format!("-fthinlto-distributor={}", kit::bridge_path()))
+        .arg(format!("-Xthinlto-distributor={options}"))
+        .cwd(folder.path(""));
+    let run = user.environment.iter().fold(run, |run, (name, value)| run.env(name, value));
+    let running = run.start();
+    let asleep =
+        || user.marked.alive().iter().filter(|process| process.argv[0] == "sleep").count() == 3;
+    until("three jobs", asleep);
+    let bridge = user.marked.find("dtlto-bridge", "--cache=sccache");
+    rustix::process::kill_process(bridge, Signal::KILL).unwrap();
+    running.wait();
+    until("the end of the jobs", || user.marked.alive().len() == user.servers().len());
+    assert_eq!(user.servers().len(), 1);
+}

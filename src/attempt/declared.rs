@@ -16,9 +16,12 @@ use crate::collect;
 use crate::inputs;
 use crate::jobfile::Job;
 use crate::outcome::Outcome;
+use crate::parcel::{self, HOLDS_NAMES};
 use crate::plan::Names;
 use crate::process::{Command, Groups};
 
+/// Why a job stays here whose files cannot be listed.
+const SPLIT: &str = "the name of a file or folder has a colon or a new line in it";
 /// For a server that has died to be there again.
 const REVIVED_WITHIN: Duration = Duration::from_secs(12);
 
@@ -32,7 +35,8 @@ pub(super) fn tried(
     let job = &setup.plan.file.jobs[report.which.job];
     let (object, last) = object(setup, report);
     let (command, _index) = match prepare(setup, report, &object) {
-        Ok(prepared) => prepared,
+        Ok(Ok(prepared)) => prepared,
+        Ok(Err(why)) => return (Outcome::StaysHere, why),
         Err(error) => return refused(error),
     };
     if let Err(trouble) = dist.revive(groups, Instant::now() + REVIVED_WITHIN) {
@@ -63,24 +67,36 @@ fn object(setup: &Setup, report: &Report) -> (String, String) {
     (format!("{folder}/{last}"), last)
 }
 
+/// The command, and the index that goes with it; or why the job stays here.
 fn prepare(
     setup: &Setup,
     report: &Report,
     object: &str,
-) -> anyhow::Result<(Command, Option<Index>)> {
+) -> anyhow::Result<Result<(Command, Option<Index>), String>> {
     let which = report.which;
     let job = &setup.plan.file.jobs[which.job];
     setup.inputs.check(job)?;
+    // Else the tool would know what another compiler makes by the digest of this one.
+    setup.toolchain.as_ref().map_or(Ok(()), |toolchain| toolchain.still_same())?;
+    match parcel::holds_names(job, &setup.library) {
+        Ok(false) => {}
+        Ok(true) => return Ok(Err(HOLDS_NAMES.into())),
+        Err(why) => return Ok(Err(why)),
+    }
     let index = Index::new(&setup.plan.file.linker_output, job, object)?;
     collect::remove_old(job)?;
     let path = index.as_ref().map_or(&*job.index, |index| &index.0);
     let beside =
         [path].into_iter().chain(job.imports.iter().chain(&job.other_inputs).map(|t| &**t));
     let beside = beside.map(|file| Ok(absolute(file)?.display().to_string()));
+    let beside = beside.collect::<anyhow::Result<Vec<_>>>()?;
+    if beside.iter().any(|file| file.contains([':', '\n'])) {
+        return Ok(Err(SPLIT.into()));
+    }
     let names = Names {
         object: object.to_owned(),
         index: Some(path.to_owned()),
-        declared: beside.collect::<anyhow::Result<Vec<_>>>()?.join(":"),
+        declared: beside.join(":"),
         ..setup.names()
     };
     let mut command = client(setup, which.job, Place::Farm, &names)?;
@@ -88,7 +104,7 @@ fn prepare(
         // The attempt before may have been made here, and be in the storage now.
         command.set.push(("SCCACHE_RECACHE".into(), "1".into()));
     }
-    Ok((command, index))
+    Ok(Ok((command, index)))
 }
 
 /// A job's index under another name, which goes with this.

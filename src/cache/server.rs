@@ -28,6 +28,8 @@ const IDLE: (&str, &str) = ("SCCACHE_IDLE_TIMEOUT", "600");
 /// A storage for which no server came up is not tried again for so long: each try takes up to 10 s (sccache 0.14
 /// to 0.19).
 const TROUBLE_LASTS: Duration = Duration::from_secs(60);
+/// How long files of a server that does not run are kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a link starts a server: one that has died is started again once.
 const STARTS: u32 = 2;
 /// A server on this machine takes a connection at once.
@@ -241,6 +243,7 @@ impl Server {
 
     fn start(&self, groups: &Groups, deadline: Instant) -> Result<(), Trouble> {
         keep_descriptors();
+        sweep(self.files.parent());
         let _ = fs::remove_file(self.trouble());
         let mark = format!("{}-{}", std::process::id(), self.files.display());
         let mut command = self.command.clone();
@@ -251,6 +254,18 @@ impl Server {
         }
         give_up(&mark);
         Err(Trouble::Failed(format!("its server does not start: {said}")))
+    }
+}
+
+/// Removes the files of servers that are gone: settings change, and each change is another server.
+fn sweep(folder: Option<&Path>) {
+    let Some(Ok(files)) = folder.map(fs::read_dir) else { return };
+    for path in files.flatten().map(|entry| entry.path()) {
+        let answers = Address::Socket(path.with_extension("sock").display().to_string()).answers();
+        let age = fs::metadata(&path).and_then(|found| found.modified()).map(|time| time.elapsed());
+        if !answers && age.is_ok_and(|age| age.is_ok_and(|age| age > KEPT)) {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -410,6 +425,24 @@ mod tests {
         let noted = File::options().append(true).open(server.trouble()).unwrap();
         noted.set_modified(SystemTime::now() - TROUBLE_LASTS - CONNECT).unwrap();
         assert!(!find().to_string().contains("tried again in"));
+    }
+
+    #[test]
+    fn files_of_servers_that_are_gone_are_swept_after_a_week() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let _listens = net::UnixListener::bind(path("b.sock")).unwrap();
+        for name in ["a.lock", "a.log", "b.lock", "c.lock"] {
+            let file = File::create(path(name)).unwrap();
+            if name != "c.lock" {
+                file.set_modified(SystemTime::now() - KEPT - CONNECT).unwrap();
+            }
+        }
+        sweep(Some(folder.path()));
+        let left = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, ["b.lock", "b.sock", "c.lock"]);
     }
 
     #[test]

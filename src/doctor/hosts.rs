@@ -139,6 +139,8 @@ pub(super) fn setup(
         environment: OnceLock::new(),
         hosts: Vec::new(),
         dist: None,
+        toolchain: None,
+        library: Arc::default(),
         inherited: None,
         inside_farm: false,
         digests: false,

@@ -151,10 +151,14 @@ pub(crate) fn dist_link(
         .args(given.map(|option| format!("-Xthinlto-distributor={option}")))
         .cwd(folder.path(""))
         .limit(180);
-    let run = run
-        .env_remove("CCC_OVERRIDE_OPTIONS")
-        .env_remove("XDG_CONFIG_HOME")
-        .env_remove("XDG_CACHE_HOME");
+    as_user(user, run)
+}
+
+/// `run` in the environment of this user.
+pub(crate) fn as_user(user: &User, run: Run) -> Run {
+    let run = ["CCC_OVERRIDE_OPTIONS", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"]
+        .into_iter()
+        .fold(run, Run::env_remove);
     user.environment.iter().fold(run, |run, (name, value)| run.env(name, value))
 }
 
