@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
