@@ -1,12 +1,13 @@
 //! One attempt at one job, in a thread of its own: look at the inputs, run the command, look at what it
 //! made. It tells what happened and decides nothing.
 
+pub mod batch;
 mod bundled;
 mod declared;
 mod fifo;
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -124,6 +125,15 @@ pub struct Without {
     pub in_flight: Vec<Digest>,
 }
 
+/// How we know that a farm's tool ran a job on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Here {
+    /// It says so.
+    Told,
+    /// It names no other machine.
+    NotElsewhere,
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Report {
@@ -133,6 +143,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// The same for people.
     pub reason: String,
+    /// The farm's tool ran it on this machine, by itself.
+    pub here: Option<Here>,
     /// What the command printed.
     pub printed: Vec<u8>,
     /// What was made under other names, and where it belongs.
@@ -176,6 +188,7 @@ impl Report {
             which,
             outcome: Outcome::NotStarted,
             reason,
+            here: None,
             printed: Vec::new(),
             made: Vec::new(),
             host: None,
@@ -203,7 +216,7 @@ pub fn attempt(
 ) -> Report {
     let began = Instant::now();
     let mut report = Report::not_started(which, began, String::new());
-    let run = |command: &Command| start(groups, command, hears.started);
+    let run = |command: &Command| start(command, || groups.run(command, hears.started));
     process::be_nicer(setup.plan.manifest(which.place).nice);
     let (outcome, reason) = match &setup.parcels {
         Some(parcels) if which.place == Place::Farm => {
@@ -217,15 +230,7 @@ pub fn attempt(
         },
     };
     (report.outcome, report.reason) = (outcome, reason);
-    if report.outcome == Outcome::Done && setup.digests {
-        match digests(setup, &report) {
-            Ok(outputs) => report.outputs = outputs,
-            Err(error) => {
-                report.outcome = Outcome::Missing;
-                report.reason = format!("{error:#}");
-            }
-        }
-    }
+    add_digests(setup, &mut report);
     if report.outcome != Outcome::Done {
         remove_leavings(setup, &report);
     }
@@ -233,13 +238,25 @@ pub fn attempt(
     report
 }
 
+fn add_digests(setup: &Setup, report: &mut Report) {
+    if report.outcome == Outcome::Done && setup.digests {
+        match digests(setup, report) {
+            Ok(outputs) => report.outputs = outputs,
+            Err(error) => {
+                report.outcome = Outcome::Missing;
+                report.reason = format!("{error:#}");
+            }
+        }
+    }
+}
+
 /// What stands instead of an end: the outcome and its reason.
 type Verdict = (Outcome, String);
 /// Runs a command to its end.
 type RunCommand<'a> = &'a dyn Fn(&Command) -> Result<Ended, Verdict>;
 
-fn start(groups: &Groups, command: &Command, on_start: OnStart<'_>) -> Result<Ended, Verdict> {
-    groups.run(command, on_start).map_err(|error| match error.kind() {
+fn start(command: &Command, run: impl FnOnce() -> io::Result<Ended>) -> Result<Ended, Verdict> {
+    run().map_err(|error| match error.kind() {
         ErrorKind::Interrupted => (Outcome::Cancelled, error.to_string()),
         _ => {
             let text = format!("{} cannot be started: {error}", command.program.display());
@@ -289,15 +306,18 @@ fn judge(printed: &[u8], checked: anyhow::Result<()>) -> Verdict {
     }
 }
 
-/// Everything that comes before the start: nothing that was there earlier may pass for the job's output.
 fn prepare(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Command> {
-    let plan = &setup.plan;
-    let job = &plan.file.jobs[which.job];
+    let names = names(setup, which, object)?;
+    client(setup, which.job, which.place, &names)
+}
+
+/// Everything that comes before the start: nothing that was there earlier may pass for the job's output.
+fn names(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Names> {
+    let job = &setup.plan.file.jobs[which.job];
     setup.inputs.check(job)?;
     let index = repair_index(setup, which, object)?;
     collect::remove_old(job)?;
-    let names = Names { object: object.to_owned(), index, ..setup.names() };
-    client(setup, which.job, which.place, &names)
+    Ok(Names { object: object.to_owned(), index, ..setup.names() })
 }
 
 /// The adapter's command.

@@ -11,6 +11,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::exit::{Exit, Failure};
 
+/// Names the file in which a bridge that runs under a wrapping tool tells the outer one how it ended.
+pub const WRAPPED: &str = "_DTLTO_BRIDGE_WRAPPED";
 const PREFIX: &str = "DTLTO_BRIDGE_";
 /// Variables with that prefix which are no options.
 const OTHER_VARIABLES: [&str; 1] = ["DTLTO_BRIDGE_OVERRIDE"];
@@ -137,6 +139,15 @@ pub enum Fallback {
     Never,
 }
 
+/// What to do while another build holds a farm that takes one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenBusy {
+    /// Run jobs on this machine, and ask again
+    Work,
+    /// Only ask again
+    Wait,
+}
+
 /// The caches that can be asked before the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
@@ -226,6 +237,9 @@ pub struct Options {
     /// Where a job runs that the farm could not do
     #[arg(long, value_enum, default_value = "local")]
     pub fallback: Fallback,
+    /// What to do while another build holds a farm that takes one at a time, as Incredibuild does
+    #[arg(long, value_enum, default_value = "work")]
+    pub when_busy: WhenBusy,
     /// Whether a host with another libm or CPU math class may do jobs: LLVM folds sin, exp, pow, ...
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]
@@ -287,6 +301,8 @@ pub struct Environment {
     pub shown: BTreeMap<String, Option<String>>,
     /// Variables that look like options but are none.
     pub unknown: Vec<String>,
+    /// The file of [`WRAPPED`], if we run under a wrapping tool.
+    pub wrapped: Option<PathBuf>,
     /// `PATH`.
     pub path: Option<String>,
     /// What the user is called.
@@ -405,6 +421,7 @@ impl Environment {
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").is_none_or(|term| term == "dumb"),
             makeflags: variable("MAKEFLAGS").is_some(),
+            wrapped: variable(WRAPPED).map(PathBuf::from),
             path: text("PATH"),
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("dtlto-bridge")),

@@ -8,12 +8,12 @@ mod icecream;
 
 use std::path::Path;
 
-use crate::adapter::{self, Entry, Manifest, Probe, Scheduler};
+use crate::adapter::{self, Entry, HandOver, Manifest, Probe, Scheduler};
 use crate::cache::Kind;
 use crate::cli::{self, Cache, Environment, Math};
 use crate::exit::{Exit, Failure};
 use crate::link::farm::Asker;
-use crate::link::{Ending, cores};
+use crate::link::{Ending, cores, program_of};
 use crate::overrides;
 use crate::process::{Command, Groups};
 use crate::report::write_stdout;
@@ -56,9 +56,11 @@ pub fn adapters(names: &[String], environment: &Environment) -> Result<Ending, F
 fn shown(manifest: &Manifest) -> String {
     let Manifest { name, summary, source, place, .. } = manifest;
     let mut text = format!("{name}: {summary}\n  from {source}, place {place}");
-    if let Some(slots) = manifest.slots {
-        text += &format!(", {slots} at once");
-    }
+    text += &match (manifest.hand_over, manifest.slots) {
+        (HandOver::Batch, _) => ", all jobs in one call".to_owned(),
+        (_, Some(slots)) => format!(", {slots} at once"),
+        (_, None) => String::new(),
+    };
     if let Some(homepage) = &manifest.homepage {
         text += &format!("\n  {homepage}");
     }
@@ -92,7 +94,7 @@ pub fn doctor(
     notices.iter().for_each(|notice| line(false, notice));
     let mut tool = String::new();
     if let Some(wanted) = &manifest.tool {
-        match cli::find_program(&wanted.as_path().to_string_lossy()) {
+        match program_of(wanted) {
             Ok(found) => {
                 tool = found.display().to_string();
                 line(true, &format!("tool: {tool}"));

@@ -3,10 +3,14 @@
 
 mod cache;
 pub mod farm;
+mod driver;
+mod settle;
 pub mod shipment;
 mod summary;
+mod wrap;
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -17,7 +21,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place, Shipping};
+use crate::adapter::{self, HostList, Place, Shipping, Tool};
 use crate::attempt::{Setup, stable_name};
 use crate::bundle::Library;
 use crate::cache::key::Keys;
@@ -57,6 +61,8 @@ pub struct Request<'a> {
     pub server: Option<jobserver::Client>,
     /// Stands in for the job file's compiler.
     pub compiler: Option<String>,
+    /// Our own arguments, where we may be started with them once more.
+    pub arguments: Option<Vec<OsString>>,
     /// The options.
     pub options: Options,
     /// The environment.
@@ -80,6 +86,8 @@ struct Link<'a> {
     started: SystemTime,
     forced: Vec<String>,
     trace: Option<Trace>,
+    /// No slots of this machine are asked for: something around us takes the jobs elsewhere.
+    unshared: bool,
 }
 
 /// A link that can run.
@@ -103,6 +111,9 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     let forced = found.into_iter().map(|(_, line)| line).collect();
     let mut reporter = Reporter::new(&request.options, request.environment);
     notices.iter().for_each(|notice| reporter.notice(notice));
+    if request.environment.wrapped.is_some() {
+        reporter.leave_failures();
+    }
     for name in &request.environment.unknown {
         reporter.notice(&format!("the variable {name} belongs to no option; see --help"));
     }
@@ -113,15 +124,16 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     let file = read(&mut request, &mut reporter)?;
     let server = request.server.take();
     let link = Link {
-        id: new_id(),
+        id: request.environment.wrapped.as_deref().map_or_else(new_id, wrap::inner_id),
         began: Instant::now(),
         started: SystemTime::now(),
         forced,
         trace: None,
+        unshared: false,
         request: &request,
     };
     let plan = Plan::new(file, adapter, local, &request.options, cores());
-    if request.options.dry_run { link.show(&plan) } else { link.perform(plan, server, reporter) }
+    if request.options.dry_run { link.show(&plan) } else { link.settle(plan, server, reporter) }
 }
 
 fn read(request: &mut Request<'_>, reporter: &mut Reporter) -> Result<JobFile, Failure> {
@@ -138,6 +150,9 @@ fn read(request: &mut Request<'_>, reporter: &mut Reporter) -> Result<JobFile, F
     }
     if let Some(compiler) = request.compiler.take() {
         file.compiler = compiler.into();
+    }
+    if let Some(notice) = driver::use_usual(&mut file) {
+        reporter.notice(&notice);
     }
     Ok(file)
 }
@@ -297,7 +312,10 @@ impl Link<'_> {
             return Err(failure);
         }
         let saved = self.save(&setup, &mut reporter);
-        let slots = slots(server, &setup.plan, &channel.0, &mut reporter);
+        let slots = match self.unshared {
+            true => Slots::unshared(),
+            false => slots(server, &setup.plan, &channel.0, &mut reporter),
+        };
         let memory = shipment::memory(&setup, self.request.environment);
         let no_farm = no_farm.or_else(|| memory.as_ref().and_then(FarmMemory::dead));
         let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
@@ -321,6 +339,9 @@ impl Link<'_> {
         let (mut end, jobs) = run.run();
         // A job may have failed just because LLD, giving up, removed its index.
         end.given_up |= !self.is_awaited();
+        if let Some(folder) = &saved {
+            tell(farm::keep_calls(&setup, folder).context("--save"), &mut reporter);
+        }
         tidy(&setup, &groups, if end.given_up { &ours } else { &[] });
         if let Some(folder) = saved {
             let finished = save::finish(&folder, &setup.plan, &jobs);
@@ -328,6 +349,13 @@ impl Link<'_> {
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
         self.remember_cache(&setup.plan, &jobs);
+        if let Some(word) = &self.request.environment.wrapped {
+            wrap::tell_outer(word, end.exit);
+            if end.exit == Exit::JobFailed && end.signal.is_none() {
+                // The outer bridge tries again and has the last word.
+                return Ok(Ending { exit: end.exit, signal: None });
+            }
+        }
         let linker_waits = self.request.linker.is_some() && !end.given_up;
         if end.exit == Exit::JobFailed && linker_waits {
             reporter.notice(INDEX_FILES_GO);
@@ -423,11 +451,20 @@ fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {
     }
 }
 
+/// The program of a tool: the first of its names that is there.
+///
+/// # Errors
+/// None of them is.
+pub fn program_of(tool: &Tool) -> anyhow::Result<PathBuf> {
+    let names = || tool.candidates().map(|name| name.to_string_lossy());
+    let found = names().find_map(|name| cli::find_program(&name).ok());
+    found.map_or_else(|| cli::find_program(&names().collect::<Vec<_>>().join(" or ")), Ok)
+}
+
 /// The adapter's tool; a farm whose tool is missing is a farm that is down.
 fn find_tool(plan: &Plan) -> Result<Result<String, String>, Failure> {
     let Some(tool) = &plan.adapter.tool else { return Ok(Ok(String::new())) };
-    let name = tool.as_path().to_string_lossy();
-    let found = cli::find_program(&name).and_then(|path| {
+    let found = program_of(tool).and_then(|path| {
         path.into_os_string().into_string().map_err(|path| anyhow!("{path:?} is not UTF-8"))
     });
     match found {

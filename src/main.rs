@@ -29,6 +29,7 @@ fn run() -> ExitCode {
     // Both must see the process as it was started.
     let server = slots::inherited_server();
     let linker = watch::Linker::seen_at_start();
+    let own = arguments.get(1..).map(<[OsString]>::to_vec);
     let line = match cli::parse(arguments) {
         Ok(line) => line,
         Err(error) => {
@@ -45,6 +46,7 @@ fn run() -> ExitCode {
                 linker: Some(linker),
                 server,
                 compiler: None,
+                arguments: own,
                 options: line.options,
                 environment: &environment,
             })
@@ -113,6 +115,7 @@ fn replay(
         linker: None,
         server: None,
         compiler,
+        arguments: None,
         options,
         environment,
     })?;

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::adapter::{Chroot, List, Manifest, Place, Scalar, Scheduler, Shipping, Values};
-use crate::cli::{Fallback, Options};
+use crate::adapter::{
+    Chroot, HandOver, List, Manifest, Place, Scalar, Scheduler, Shipping, Values,
+};
+use crate::cli::{Fallback, Options, WhenBusy};
 use crate::jobfile::{Job, JobFile, Text};
 use crate::parcel::{self, Travel};
 
@@ -67,6 +69,8 @@ pub struct Limits {
     pub local_time: Option<Duration>,
     /// Where a job goes that the farm could not do.
     pub fallback: Fallback,
+    /// What to do while another build holds the farm.
+    pub when_busy: WhenBusy,
 }
 
 /// What a link will do.
@@ -97,7 +101,7 @@ pub struct Names {
     pub tool: String,
     /// The link's id.
     pub link: String,
-    /// The bundle that goes to the worker, with that shipping.
+    /// The file that goes to the farm: a bundle for the worker, or the task file of a batch.
     pub request: String,
     /// The bundle that comes back.
     pub response: String,
@@ -144,6 +148,7 @@ impl Plan {
             },
             local_time: options.time_limit(),
             fallback: options.fallback,
+            when_busy: options.when_busy,
         };
         let naming: Vec<Naming> = file.jobs.iter().map(naming).collect();
         let travel = match adapter.shipping {
@@ -154,6 +159,15 @@ impl Plan {
             }
         };
         Plan { file, adapter, local, limits, naming, travel }
+    }
+
+    /// Jobs are processes of ours from now on, so many at once; what watches us may take them elsewhere.
+    pub fn start_here(&mut self, at_once: usize) {
+        let Manifest { command, env, .. } = self.local.clone();
+        let adapter = &mut self.adapter;
+        (adapter.place, adapter.hand_over, adapter.tool) = (Place::Local, HandOver::Each, None);
+        (adapter.command, adapter.env) = (command, env);
+        self.limits.local_jobs = at_once;
     }
 
     /// Where jobs go first.
@@ -175,6 +189,16 @@ impl Plan {
     pub fn argv(&self, job: usize, place: Place, names: &Names) -> Vec<String> {
         let values = self.values(job, names);
         self.manifest(place).command.expand(&values)
+    }
+
+    /// The arguments of an attempt's compiler itself.
+    pub fn compiler_args(&self, job: usize, names: &Names) -> Vec<String> {
+        self.values(job, names).args().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Whether the farm gets all jobs in one call.
+    pub fn is_batch(&self) -> bool {
+        self.adapter.hand_over == HandOver::Batch
     }
 
     /// The variables that an attempt sets, and those that it removes.
@@ -208,6 +232,8 @@ impl Plan {
 
     /// The command of an attempt under the job's own names, ready to be pasted into a shell.
     pub fn shown_command(&self, job: usize, place: Place) -> String {
+        // What all jobs share repeats none of them.
+        let place = if self.is_batch() { Place::Local } else { place };
         let tool = self.manifest(place).tool.as_ref();
         let names = Names {
             object: self.file.jobs[job].object.to_string(),
@@ -224,6 +250,12 @@ impl Plan {
             environment: "ENVIRONMENT".into(),
         };
         shell_words::join(self.argv(job, place, &names))
+    }
+
+    /// The one command that stands for all jobs, with words for what only a run knows.
+    fn shown_call(&self) -> String {
+        let tool = self.adapter.tool.as_ref().map(|tool| tool.as_path().display().to_string());
+        shell_words::join(self.adapter.command.expand(&Call { plan: self, tool }))
     }
 
     /// Where a job's attempt number `attempt` writes its object; `fresh` makes up names.
@@ -309,7 +341,7 @@ impl Values for JobValues<'_> {
             Scalar::Tool => &self.names.tool,
             Scalar::Job => &self.number,
             Scalar::Link => &self.names.link,
-            Scalar::Request => &self.names.request,
+            Scalar::Request | Scalar::Tasks => &self.names.request,
             Scalar::Response => &self.names.response,
             Scalar::Host => &self.names.host,
             Scalar::Private => &self.names.private,
@@ -332,10 +364,38 @@ impl Values for JobValues<'_> {
                 .chain(texts(&job.imports))
                 .chain(texts(&job.other_inputs))
                 .collect(),
+            // It stands for no job; a command that wraps the bridge is made elsewhere.
+            List::Bridge => Vec::new(),
             List::Outputs => {
                 [&*self.names.object].into_iter().chain(texts(&job.other_outputs)).collect()
             }
         }
+    }
+}
+
+/// What the command of a batch or a wrapping tool is made of, to be shown.
+struct Call<'a> {
+    plan: &'a Plan,
+    tool: Option<String>,
+}
+
+impl Values for Call<'_> {
+    fn scalar(&self, scalar: Scalar) -> &str {
+        match scalar {
+            Scalar::Compiler => &self.plan.file.compiler,
+            Scalar::LinkerOutput => &self.plan.file.linker_output,
+            Scalar::Tool => self.tool.as_deref().unwrap_or_default(),
+            Scalar::Tasks => "TASKS",
+            Scalar::Link => "LINK",
+            Scalar::Private => "PRIVATE",
+            Scalar::Seconds => "SECONDS",
+            // The manifest was checked for all others.
+            _ => "",
+        }
+    }
+
+    fn list(&self, list: List) -> Vec<&str> {
+        if list == List::Bridge { vec!["dtlto-bridge", "..."] } else { Vec::new() }
     }
 }
 
@@ -346,22 +406,28 @@ fn texts(texts: &[Text]) -> impl Iterator<Item = &str> {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { file, adapter, limits, .. } = self;
-        let at_once = match adapter.place {
-            Place::Farm if limits.farm_jobs == usize::MAX => "as many as its scheduler says".into(),
-            Place::Farm if adapter.hosts.is_some() && limits.farm_jobs == MOST_ON_HOSTS => {
-                "as many as its hosts have slots".into()
+        let at_once = match (adapter.hand_over, adapter.place) {
+            (HandOver::Batch, _) => "all in one call".to_owned(),
+            (_, Place::Farm) if limits.farm_jobs == usize::MAX => {
+                "as many at once as its scheduler says".into()
             }
-            Place::Farm => limits.farm_jobs.to_string(),
-            Place::Local => limits.local_jobs.to_string(),
+            (_, Place::Farm) if adapter.hosts.is_some() && limits.farm_jobs == MOST_ON_HOSTS => {
+                "as many at once as its hosts have slots".into()
+            }
+            (HandOver::Wrap, _) | (_, Place::Farm) => format!("{} at once", limits.farm_jobs),
+            (_, Place::Local) => format!("{} at once", limits.local_jobs),
         };
         writeln!(
             f,
-            "plan for {:?}: {} jobs, adapter {}, {at_once} at once",
+            "plan for {:?}: {} jobs, adapter {}, {at_once}",
             file.linker_output,
             file.jobs.len(),
             adapter.name
         )?;
         writeln!(f, "compiler: {}", file.compiler)?;
+        if adapter.hand_over != HandOver::Each {
+            writeln!(f, "{}: {}", adapter.hand_over, self.shown_call())?;
+        }
         for (number, job) in file.jobs.iter().enumerate() {
             writeln!(f, "job {number}: {} -> {}", job.primary, job.object)?;
             writeln!(f, "  index:   {}", job.index)?;

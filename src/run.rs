@@ -1,6 +1,7 @@
 //! The run of a link: the queues, the slots, and the loop that moves jobs from one to the other. The main
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
+mod batch;
 mod cache;
 mod dist;
 mod farm;
@@ -55,6 +56,12 @@ pub enum Message {
     FarmSlots(usize),
     /// An attempt is over.
     Ended(Box<Report>),
+    /// The call of a batch tool was started.
+    Called(Pid),
+    /// The log of such a call tells of a task's end.
+    TaskEnded(usize),
+    /// Such a call is over.
+    BatchEnded(Vec<Report>),
     /// A slot that was asked for.
     Slot(std::io::Result<Slot>),
     /// A signal that asks to stop.
@@ -139,6 +146,7 @@ pub struct Run<'a> {
     /// A fleet that is not needed yet: the cache may have all jobs.
     later: Option<Fleet>,
     cache: Option<cache::Cache>,
+    calls: batch::Calls,
     probes: HashMap<HostId, Pid>,
     ask_fleet: Option<Instant>,
     failed_for: Option<Exit>,
@@ -193,6 +201,7 @@ impl<'a> Run<'a> {
             fleet: None,
             later: None,
             cache: None,
+            calls: batch::Calls::default(),
             probes: HashMap::new(),
             ask_fleet: None,
             failed_for: None,
@@ -232,6 +241,7 @@ impl<'a> Run<'a> {
         }
         self.jobs.caching = self.tally();
         self.tell_who_stayed();
+        self.tell_who_worked_here();
         self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {
             fleet.remember_speeds();
@@ -263,6 +273,9 @@ impl<'a> Run<'a> {
             Message::Shipped(ready) => self.shipped(ready),
             Message::FarmSlots(slots) => self.farm_slots(slots),
             Message::Ended(report) => self.ended(*report),
+            Message::Called(pid) => self.called(pid),
+            Message::TaskEnded(_) => self.task_ended(),
+            Message::BatchEnded(reports) => self.batch_ended(reports),
             Message::Slot(slot) => {
                 self.slot_asked = false;
                 self.idle.push(slot.unwrap_or_else(|error| {
@@ -296,6 +309,7 @@ impl<'a> Run<'a> {
             .chain(probes)
             .chain(waiting)
             .chain(self.ask_fleet)
+            .chain(self.calls.next())
             .min();
         let due = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
         due.min(self.reporter.next_update()).max(Duration::from_millis(1))
@@ -352,10 +366,11 @@ impl<'a> Run<'a> {
 
     fn decide(&mut self, report: Report) {
         let Which { job, place, .. } = report.which;
+        let batch = place == Place::Farm && self.setup.plan.is_batch();
         if report.outcome == Outcome::NotStarted && self.make_do(&report) {
             return;
         }
-        if place == Place::Farm {
+        if place == Place::Farm && !batch {
             self.weigh_farm(&report);
         }
         let retries = self.retries_left(&report);
@@ -377,7 +392,11 @@ impl<'a> Run<'a> {
                 let pause = pause(self.jobs.retries(job), &self.setup.link, job);
                 self.reporter.detail(&format!("{module}: {}; trying again", report.reason));
                 self.jobs.retry(job);
-                self.paused.push((Instant::now() + pause, job));
+                match batch {
+                    // The next call is made when this one is over, for all that are left.
+                    true => self.farm.push_first(job),
+                    false => self.paused.push((Instant::now() + pause, job)),
+                }
             }
             Next::Resend => self.farm.push_first(job),
             Next::GoHome => {
@@ -404,9 +423,9 @@ impl<'a> Run<'a> {
             }
             _ => report.reason.clone(),
         };
-        self.reporter.error(&format!("{module} (jobs[{job}]): {why}"));
-        self.reporter.words(&report.printed);
-        self.reporter.command(&self.setup.plan.shown_command(job, report.which.place));
+        let command = self.setup.plan.shown_command(job, report.which.place);
+        let text = format!("{module} (jobs[{job}]): {why}");
+        self.reporter.failed_job(&text, &report.printed, &command);
         self.jobs.fail(job);
         // A farm's fault tells more to the caller than a compiler's.
         if self.failed_for != Some(Exit::Farm) {
@@ -416,6 +435,7 @@ impl<'a> Run<'a> {
 
     fn enforce_deadlines(&mut self) {
         let now = Instant::now();
+        self.enforce_call_deadline(now);
         for running in self.running.values_mut() {
             let Some(pid) = running.pid else { continue };
             if running.deadline.is_some_and(|deadline| deadline <= now) {
@@ -429,11 +449,14 @@ impl<'a> Run<'a> {
 
     fn show_progress(&mut self) {
         let (running, setup) = (&self.running, &self.setup);
-        let (done, total) = (self.jobs.done(), setup.plan.file.jobs.len());
-        let (farm, local) = (self.rows.used(Place::Farm), self.rows.used(Place::Local));
+        // What has ended within a call is not judged before its end.
+        let ended = self.calls.ended.min(self.rows.used(Place::Farm));
+        let (done, total) = (self.jobs.done() + ended, setup.plan.file.jobs.len());
+        let (farm, local) = (self.rows.used(Place::Farm) - ended, self.rows.used(Place::Local));
         let elapsed = self.started.elapsed();
         self.reporter.update(|| {
-            let oldest = running.values().min_by_key(|running| running.began);
+            let alone = |r: &&Running| r.which.place == Place::Local || !setup.plan.is_batch();
+            let oldest = running.values().filter(alone).min_by_key(|running| running.began);
             let longest = oldest.map(|oldest| {
                 (&*setup.plan.file.jobs[oldest.which.job].primary, oldest.began.elapsed())
             });

@@ -14,7 +14,7 @@ const FAILS: &str = "echo 'error: no luck' >&2; exit 1";
 
 /// Every option with a value that shows, and what shows it: a piece of `--stats` or of stderr.
 /// The first value is the variable's, the second the option's.
-const OPTIONS: [(&str, [&str; 2]); 19] = [
+const OPTIONS: [(&str, [&str; 2]); 20] = [
     ("adapter", ["none.json", "local"]),
     ("cache", ["bad", "none"]),
     ("cache-mode", ["bad", "read"]),
@@ -25,6 +25,7 @@ const OPTIONS: [(&str, [&str; 2]); 19] = [
     ("retries", ["-1", "1"]),
     ("timeout", ["0", "100"]),
     ("fallback", ["bad", "local"]),
+    ("when-busy", ["bad", "wait"]),
     ("math", ["bad", "any"]),
     ("env-salt", ["", "new"]),
     ("scratch", ["", "."]),

@@ -1,6 +1,8 @@
 //! From the text of a manifest to a [`Manifest`]: all that is wrong with its sense is told at once, each
 //! problem with its path. Touches no disk and does not know whether the tool is installed.
 
+mod hand_over;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -10,11 +12,11 @@ use std::path::{self, Path};
 use anyhow::anyhow;
 
 use super::shape::{self, Raw, RawEnv, RawExit, RawProbe, RawTripwire};
-use super::strict::Object;
+use super::strict::{Object, Texts};
 use super::template::{Argv, Element, List, Scalar, Template};
 use super::{
-    Delivery, Env, ExitRule, Manifest, Meaning, Place, Probe, Scheduler, Shipping, Source, Tool,
-    Tripwire,
+    Delivery, Env, ExitRule, HandOver, Manifest, Meaning, Place, Probe, Scheduler, Shipping,
+    Source, Tool, Tripwire,
 };
 use crate::cli;
 
@@ -70,8 +72,10 @@ impl Checker {
         self.name(&raw.name);
         self.line("summary", Some(&raw.summary));
         self.homepage(raw.homepage.as_deref());
-        let tool = raw.tool.and_then(|tool| self.tool(tool));
-        let command = self.command(&raw.command, raw.shipping);
+        self.keys_of_hand_over(&raw);
+        let tool = raw.tool.and_then(|tool| self.tools(tool));
+        let command = self.command(&raw.command, raw.hand_over, raw.shipping);
+        let batch = self.batch(raw.hand_over, raw.batch);
         if raw.shipping != Shipping::Direct && raw.place == Place::Local {
             self.add("shipping", "nothing needs to be shipped to stay here; write direct");
         }
@@ -89,10 +93,11 @@ impl Checker {
         }
         let farm = (raw.place, raw.slots);
         let slots = match (raw.hosts, raw.scheduler) {
-            (None, None) => self.slots(raw.place, raw.slots),
+            (None, None) => self.slots(raw.place, raw.hand_over, raw.slots),
             (Some(_), _) => self.counted("hosts", "each host has its own", farm),
             (None, Some(_)) => self.counted("scheduler", "it knows how many there are", farm),
         };
+        self.known_there(raw.hand_over, &command, &env);
         self.goes_with(("hosts", raw.hosts.is_some()), Scalar::Host, &command, &env);
         // What decides about objects is more than the tool would look at.
         let asked = ("scheduler", raw.scheduler == Some(Scheduler::Sccache));
@@ -131,6 +136,7 @@ impl Checker {
             env,
             request,
             environment: raw.environment,
+            batch,
             hosts: raw.hosts,
             scheduler: raw.scheduler,
             nice: raw.nice.unwrap_or(0),
@@ -171,6 +177,18 @@ impl Checker {
         }
     }
 
+    fn tools(&mut self, Texts(mut tools): Texts) -> Option<Tool> {
+        if let ([_], Some(tool)) = (tools.as_slice(), tools.last().cloned()) {
+            return self.tool(tool);
+        }
+        tools.retain(|name| !name.is_empty() && !name.contains('\0'));
+        if tools.is_empty() || tools.iter().any(|name| name.contains(path::is_separator)) {
+            self.add("tool", "of several, each must be a name that is searched on PATH");
+            return None;
+        }
+        Some(Tool::FirstOnPath(tools))
+    }
+
     fn tool(&mut self, tool: String) -> Option<Tool> {
         if tool.is_empty() || tool.contains('\0') {
             self.add("tool", "must be a name or a path");
@@ -199,7 +217,7 @@ impl Checker {
         }
     }
 
-    fn command(&mut self, command: &[String], shipping: Shipping) -> Argv {
+    fn command(&mut self, command: &[String], hand_over: HandOver, shipping: Shipping) -> Argv {
         let mut argv = Vec::with_capacity(command.len());
         for (i, text) in command.iter().enumerate() {
             let at = format!("command[{i}]");
@@ -219,7 +237,10 @@ impl Checker {
         if command.is_empty() {
             self.add("command", "must name a program");
         } else if argv.len() == command.len() {
-            self.shipped(&argv, shipping);
+            match hand_over {
+                HandOver::Each => self.shipped(&argv, shipping),
+                HandOver::Batch | HandOver::Wrap => self.stands_for_all(&argv, hand_over),
+            }
         }
         Argv(argv)
     }
@@ -339,16 +360,24 @@ impl Checker {
         }
     }
 
-    fn slots(&mut self, place: Place, slots: Option<u32>) -> Option<NonZeroU32> {
+    fn slots(
+        &mut self,
+        place: Place,
+        hand_over: HandOver,
+        slots: Option<u32>,
+    ) -> Option<NonZeroU32> {
         let known = slots.and_then(NonZeroU32::new);
         match (place, slots) {
-            (Place::Local, Some(_)) => {
+            (Place::Local, None) if hand_over == HandOver::Wrap => {
+                self.add("slots", "are needed: how many jobs may be in flight under the tool");
+            }
+            (Place::Local, Some(_)) if hand_over != HandOver::Wrap => {
                 self.add("slots", "only a farm has them; --local-jobs bounds the jobs here");
             }
             (Place::Farm, None) => {
                 self.add("slots", "a farm needs them: how many jobs may be in flight");
             }
-            (Place::Farm, Some(0)) => self.add("slots", "must be at least 1"),
+            (_, Some(0)) => self.add("slots", "must be at least 1"),
             _ => {}
         }
         known

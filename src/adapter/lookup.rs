@@ -15,9 +15,11 @@ use super::{Manifest, Source};
 /// The built-in manifests by name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("distcc", include_str!("../../adapters/distcc.json")),
+    ("ib_console", include_str!("../../adapters/ib_console.json")),
     ("icecc", include_str!("../../adapters/icecc.json")),
     ("local", include_str!("../../adapters/local.json")),
     ("sccache", include_str!("../../adapters/sccache.json")),
+    ("xgconsole", include_str!("../../adapters/xgconsole.json")),
 ];
 
 /// The most bytes that a manifest's file may have.
@@ -196,8 +198,10 @@ mod tests {
             .iter()
             .map(|entry| (entry.name.as_str(), entry.manifest.is_ok(), entry.hides_built_in))
             .collect();
-        assert_eq!(seen[1..3], [("local", true, true), ("mine", true, false)]);
-        assert_eq!(entries[1].source, Source::File(file));
+        assert_eq!(seen.len(), BUILT_IN.len() + 1);
+        assert!(seen.contains(&("local", true, true)) && seen.contains(&("mine", true, false)));
+        let local = entries.iter().find(|entry| entry.name == "local").unwrap();
+        assert_eq!(local.source, Source::File(file));
     }
 
     #[test]
@@ -245,14 +249,17 @@ mod tests {
         let user = folder(&[("mine.json", "")]);
         let expected = |name| {
             format!(
-                "no adapter is called {name:?}; known: distcc, local, mine, sccache; a file needs a slash or .json at its end"
+                "no adapter is called {name:?}; known: distcc, ib_console, icecc, local, mine, sccache, xgconsole; a file needs a slash or .json at its end"
             )
         };
         for name in ["farmer", "", "..", "Local", "mine\n"] {
             assert_eq!(error(name, Some(user.path())), expected(name));
         }
         let none = user.path().join("none");
-        assert!(error("x", Some(&none)).contains("known: distcc, local, sccache; "));
+        assert!(
+            error("x", Some(&none))
+                .contains("known: distcc, ib_console, icecc, local, sccache, xgconsole; ")
+        );
     }
 
     #[test]

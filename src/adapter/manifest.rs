@@ -24,6 +24,18 @@ words! {
     pub enum HandOver {
         /// A process for each job.
         Each = "each",
+        /// One task file and one call for all jobs.
+        Batch = "batch",
+        /// The tool runs the bridge once more, which runs the jobs as on this machine.
+        Wrap = "wrap",
+    }
+}
+
+words! {
+    /// The format of the file that a batch is handed over in.
+    pub enum TaskFile {
+        /// Incredibuild's XML job file.
+        BuildSet = "buildset",
     }
 }
 
@@ -116,6 +128,8 @@ pub struct Manifest {
     pub request: Delivery,
     /// What is shipped to hosts beside requests, if they need that.
     pub environment: Option<Chroot>,
+    /// What a batch is; there if, and only if, jobs are handed over so.
+    pub batch: Option<Batch>,
     /// How the hosts are known, if the bridge places jobs itself.
     pub hosts: Option<HostList>,
     /// Who assigns hosts, if that is known.
@@ -124,8 +138,8 @@ pub struct Manifest {
     pub nice: u8,
     /// What shows that the tool has started a job on this machine.
     pub tripwire: Option<Tripwire>,
-    /// Jobs in flight unless the user says otherwise; there if, and only if, the place is a farm of which
-    /// neither hosts nor scheduler are known.
+    /// Jobs in flight that the bridge starts itself, unless the user says otherwise; there if, and only if, the
+    /// place is a farm of which neither hosts nor scheduler are known, or the tool wraps the bridge.
     pub slots: Option<NonZeroU32>,
     /// What exit codes mean; see [`Manifest::failure`].
     pub exit: Vec<ExitRule>,
@@ -141,7 +155,7 @@ impl Manifest {
     /// What the exit code of a job's command says, with the manifest's words for people; `None` is success.
     ///
     /// The code 0 is always success. One that no rule lists is the compiler's own; with a bundle, which
-    /// carries the compiler's result, it is the tool's.
+    /// carries the compiler's result, and with a batch it is the tool's.
     pub fn failure(&self, code: i32) -> Option<(Meaning, Option<&str>)> {
         if code == 0 {
             return None;
@@ -149,9 +163,9 @@ impl Manifest {
         let rule = u8::try_from(code)
             .ok()
             .and_then(|code| self.exit.iter().find(|rule| rule.codes.contains(&code)));
-        let unlisted = match self.shipping {
-            Shipping::Direct | Shipping::Declared => Meaning::CompilerError,
-            Shipping::Bundle => Meaning::Unreachable,
+        let unlisted = match (self.hand_over, self.shipping) {
+            (HandOver::Each, Shipping::Direct | Shipping::Declared) => Meaning::CompilerError,
+            _ => Meaning::Unreachable,
         };
         Some(rule.map_or((unlisted, None), |rule| (rule.means, rule.say.as_deref())))
     }
@@ -162,18 +176,40 @@ impl Manifest {
 pub enum Tool {
     /// A name to be searched on `PATH`.
     OnPath(String),
+    /// Several such names of one tool; the first that is found.
+    FirstOnPath(Vec<String>),
     /// An absolute path; the file need not be there.
     At(PathBuf),
 }
 
 impl Tool {
-    /// The name or the absolute path, as a search on `PATH` takes it.
+    /// The name or the absolute path, as a search on `PATH` takes it; of several, the first.
     pub fn as_path(&self) -> &Path {
-        match self {
-            Tool::OnPath(name) => Path::new(name),
-            Tool::At(path) => path,
-        }
+        self.candidates().next().unwrap_or(Path::new(""))
     }
+
+    /// All names or paths, in the order in which they are to be looked for.
+    pub fn candidates(&self) -> impl Iterator<Item = &Path> {
+        let (names, path) = match self {
+            Tool::OnPath(name) => (std::slice::from_ref(name), None),
+            Tool::FirstOnPath(names) => (names.as_slice(), None),
+            Tool::At(path) => ([].as_slice(), Some(path.as_path())),
+        };
+        names.iter().map(Path::new).chain(path)
+    }
+}
+
+/// How the tool of a batch is talked to, beyond its command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The format of the task file.
+    pub task_file: TaskFile,
+    /// Further arguments where no job may run on this machine.
+    pub never_here: Vec<String>,
+    /// A variable that the tool sets for what it runs: its tool must not be started once more in there.
+    pub inside: Option<String>,
+    /// What to look at if the tool ran every job on this machine.
+    pub all_here: Option<String>,
 }
 
 /// A program of this name stands first on the tool's `PATH` and does nothing but exit with this code: where

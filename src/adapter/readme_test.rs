@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     Chroot, Delivery, HandOver, HostList, List, Manifest, Meaning, Place, Scalar, Scheduler,
-    Shipping, Source,
+    Shipping, Source, TaskFile,
 };
 
 const README: &str = include_str!("../../adapters/README.md");
@@ -33,7 +33,7 @@ fn keys(manifest: &serde_json::Value) -> Vec<String> {
 fn the_readme_lists_exactly_the_keys_that_are_read() {
     let wrong = json!({"?": 0});
     let mut known = BTreeSet::new();
-    for object in ["env", "tripwire"] {
+    for object in ["env", "tripwire", "batch"] {
         let inner = keys(&json!({ object: wrong }));
         known.extend(inner.iter().map(|key| format!("{object}.{key}")));
     }
@@ -77,6 +77,7 @@ fn the_readme_names_every_word_of_a_closed_key() {
     Chroot::ALL.iter().for_each(|word| named("environment", word.to_string()));
     Scheduler::ALL.iter().for_each(|word| named("scheduler", word.to_string()));
     HostList::ALL.iter().for_each(|word| named("hosts", word.to_string()));
+    TaskFile::ALL.iter().for_each(|word| named("batch.task_file", word.to_string()));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::strict::{Members, Object};
-use super::{Chroot, Delivery, HandOver, HostList, Meaning, Place, Scheduler, Shipping};
+use super::strict::{Members, Object, Texts};
+use super::{Chroot, Delivery, HandOver, HostList, Meaning, Place, Scheduler, Shipping, TaskFile};
 
 /// The version of the format that this program reads.
 const SCHEMA: u64 = 1;
@@ -25,12 +25,13 @@ pub(super) struct Raw {
     pub(super) place: Place,
     pub(super) hand_over: HandOver,
     pub(super) shipping: Shipping,
-    pub(super) tool: Option<String>,
+    pub(super) tool: Option<Texts>,
     pub(super) command: Vec<String>,
     #[serde(default)]
     pub(super) env: Object<RawEnv>,
     pub(super) request: Option<Delivery>,
     pub(super) environment: Option<Chroot>,
+    pub(super) batch: Option<Object<RawBatch>>,
     pub(super) hosts: Option<HostList>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) nice: Option<u8>,
@@ -52,6 +53,16 @@ pub(super) struct RawEnv {
     pub(super) set: Members,
     #[serde(default)]
     pub(super) unset: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawBatch {
+    pub(super) task_file: TaskFile,
+    #[serde(default)]
+    pub(super) never_here: Vec<String>,
+    pub(super) inside: Option<String>,
+    pub(super) all_here: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -203,8 +214,8 @@ mod tests {
             "place: unknown word \"moon\"; known: \"local\", \"farm\""
         );
         assert_eq!(
-            problem(json!({"hand_over": "batch"})),
-            "hand_over: unknown word \"batch\"; known: \"each\""
+            problem(json!({"hand_over": "mail"})),
+            "hand_over: unknown word \"mail\"; known: \"each\", \"batch\", \"wrap\""
         );
         assert_eq!(
             problem(json!({"shipping": "pigeon"})),

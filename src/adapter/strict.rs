@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A `T` written as a JSON object; derived structs alone would take an array of their fields as well.
 #[derive(Default)]
@@ -59,6 +59,37 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
+/// One text, or a list of them.
+pub(super) struct Texts(pub(super) Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Vec<String>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(vec![text.to_owned()])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(texts)
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMore).map(Texts)
+    }
+}
+
 /// Lets the enums of `words!` be read from their words.
 macro_rules! deserialize_words {
     ($($name:ty),+) => {$(
@@ -79,6 +110,7 @@ deserialize_words!(
     super::Place,
     super::HandOver,
     super::Shipping,
+    super::TaskFile,
     super::Delivery,
     super::Chroot,
     super::HostList,

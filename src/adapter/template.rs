@@ -41,6 +41,8 @@ words! {
         Private = "private",
         /// Seconds that an attempt may take.
         Seconds = "seconds",
+        /// The task file of a batch.
+        Tasks = "tasks",
     }
 }
 
@@ -57,6 +59,8 @@ words! {
         Inputs = "inputs",
         /// All outputs.
         Outputs = "outputs",
+        /// The bridge's own program and arguments.
+        Bridge = "bridge",
     }
 }
 
@@ -280,8 +284,8 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
-                     {outputs...}";
+                     {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {outputs...}, {bridge...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");
             assert_eq!(expand(&format!("{{{name}}}")).unwrap_err(), [expected]);

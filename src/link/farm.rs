@@ -124,6 +124,22 @@ pub fn with_path(mut setup: Setup, environment: &Environment) -> Setup {
     setup
 }
 
+/// Keeps what a batch tool was given and what it said in a folder of `--save`.
+///
+/// # Errors
+/// They cannot be copied.
+pub fn keep_calls(setup: &Setup, saved: &Path) -> anyhow::Result<()> {
+    let calls = fs::read_dir(&setup.private).into_iter().flatten().flatten();
+    for call in calls.filter(|call| call.file_name().to_string_lossy().starts_with("call")) {
+        let into = saved.join("calls").join(call.file_name());
+        fs::create_dir_all(&into).with_context(|| into.display().to_string())?;
+        for file in fs::read_dir(call.path())?.flatten() {
+            fs::copy(file.path(), into.join(file.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the folder for the adapter's tool, and the tripwire in it.
 ///
 /// # Errors

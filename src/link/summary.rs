@@ -35,6 +35,9 @@ pub(super) fn line(plan: &Plan, cache: &str, jobs: &Jobs, end: &End, took: Durat
         line += &format!("{} on {}{hosts}, ", jobs.made_at(Place::Farm), plan.adapter.name);
     }
     line += &format!("{} here", jobs.made_at(Place::Local));
+    if jobs.made_by_tool_here() > 0 {
+        line += &format!(" ({} by {} itself)", jobs.made_by_tool_here(), plan.adapter.name);
+    }
     let (fallbacks, retries, failed) = (jobs.fallbacks(), jobs.all_retries(), jobs.failed());
     if fallbacks > 0 {
         line += &format!(" ({fallbacks} of them could not run there)");

@@ -184,7 +184,7 @@ fn wait(pipes: &mut [Pipe; 2], pid: Pid, time: Duration) -> io::Result<bool> {
         }
         let ended = has_ended(pid);
         for pipe in pipes.iter_mut() {
-            pipe.drain()?;
+            pipe.drain(&mut |_| ())?;
         }
         if ended {
             return Ok(timed_out);

@@ -129,9 +129,11 @@ pub fn remove(paths: &[PathBuf]) {
     }
 }
 
+/// The mark of a link within this one begins with ours. A process of a session of its own is a daemon that outlives
+/// its link on purpose, a cache's server, say.
 fn kill_marked(mark: &str) {
-    let own = session("self");
-    for pid in carrying(&format!("{MARK}={mark}")) {
+    let (own, wanted) = (session("self"), format!("{MARK}={mark}"));
+    for pid in carrying(|entry| entry.starts_with(wanted.as_bytes())) {
         if session(&pid.to_string()) == own {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -140,17 +142,16 @@ fn kill_marked(mark: &str) {
 
 /// Ends all processes of this user, in whichever session, that have `NAME=value` in their environment.
 pub fn end_carrying(entry: &str) {
-    for pid in carrying(entry) {
+    for pid in carrying(|found| found == entry.as_bytes()) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// The processes that carry `NAME=value`. Those of a session of their own are daemons that outlive their link on
-/// purpose, a cache's server, say.
-fn carrying(entry: &str) -> Vec<Pid> {
+/// The processes in whose environment there is such an entry, `NAME=value`.
+fn carrying(is: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let carries = |pid: &Pid| {
         std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|&byte| byte == 0).any(|found| found == entry.as_bytes()))
+            .is_ok_and(|all| all.split(|&byte| byte == 0).any(&is))
     };
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes

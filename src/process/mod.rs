@@ -103,6 +103,8 @@ pub fn be_nicer(by: u8) {
 
 /// Tells a running program's group to the thread that may have to end it.
 pub type OnStart<'a> = &'a dyn Fn(Pid);
+/// Hears what a program prints.
+pub type Hear<'a> = &'a mut dyn FnMut(&[u8]);
 
 impl Groups {
     /// No groups yet; `guard` ends them if this process is killed.
@@ -120,7 +122,21 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
-        let (ended, _) = self.run_to_its_end(command, on_start, None)?;
+        let (ended, _) = self.run_to_its_end(command, on_start, &mut |_| (), None)?;
+        Ok(ended)
+    }
+
+    /// The same; `hear` gets what the program prints as it comes.
+    ///
+    /// # Errors
+    /// As for [`Groups::run`].
+    pub fn run_heard(
+        &self,
+        command: &Command,
+        on_start: OnStart<'_>,
+        hear: Hear<'_>,
+    ) -> io::Result<Ended> {
+        let (ended, _) = self.run_to_its_end(command, on_start, hear, None)?;
         Ok(ended)
     }
 
@@ -129,7 +145,7 @@ impl Groups {
     /// # Errors
     /// As for [`Groups::run`].
     pub fn run_by(&self, command: &Command, deadline: Instant) -> io::Result<Option<Ended>> {
-        let (ended, late) = self.run_to_its_end(command, &|_| (), Some(deadline))?;
+        let (ended, late) = self.run_to_its_end(command, &|_| (), &mut |_| (), Some(deadline))?;
         Ok((!late).then_some(ended))
     }
 
@@ -137,13 +153,14 @@ impl Groups {
         &self,
         command: &Command,
         on_start: OnStart<'_>,
+        hear: Hear<'_>,
         deadline: Option<Instant>,
     ) -> io::Result<(Ended, bool)> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let read = read_until_exit(reader, pid, deadline);
+        let read = read_until_exit(reader, pid, hear, deadline);
         self.forget(pid);
         let status = child.wait()?;
         let (output, late) = read?;
@@ -234,6 +251,7 @@ fn empty_input() -> io::Result<Stdio> {
 fn read_until_exit(
     reader: OwnedFd,
     pid: Pid,
+    hear: Hear<'_>,
     deadline: Option<Instant>,
 ) -> io::Result<(Vec<u8>, bool)> {
     let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
@@ -257,7 +275,7 @@ fn read_until_exit(
             Err(error) => return Err(error.into()),
         }
         let ended = has_ended(pid);
-        pipe.drain()?;
+        pipe.drain(hear)?;
         if ended {
             return Ok((pipe.output.finish(), late));
         }
@@ -282,7 +300,7 @@ struct Pipe {
 
 impl Pipe {
     /// Takes all that is there now; no more than a pipe can hold, lest a flood keep us from the clock.
-    fn drain(&mut self) -> io::Result<()> {
+    fn drain(&mut self, hear: Hear<'_>) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         for _ in 0..PIPE_READS {
             if !self.open {
@@ -290,7 +308,10 @@ impl Pipe {
             }
             match self.file.read(&mut buffer) {
                 Ok(0) => self.open = false,
-                Ok(n) => self.output.push(&buffer[..n]),
+                Ok(n) => {
+                    hear(&buffer[..n]);
+                    self.output.push(&buffer[..n]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -58,6 +58,7 @@ pub struct Reporter {
     quiet: bool,
     verbose: bool,
     updated: Option<Instant>,
+    failures_are_others: bool,
 }
 
 impl Reporter {
@@ -75,7 +76,13 @@ impl Reporter {
             Progress::None => Box::new(Nothing),
             Progress::Plain | Progress::Auto => Box::new(plain::Plain),
         };
-        Reporter { show, quiet: options.quiet, verbose: options.verbose, updated: None }
+        Reporter {
+            show,
+            quiet: options.quiet,
+            verbose: options.verbose,
+            updated: None,
+            failures_are_others: false,
+        }
     }
 
     /// Something that users should know although the link goes on.
@@ -99,9 +106,18 @@ impl Reporter {
         }
     }
 
-    /// A command, ready to be pasted into a shell.
-    pub fn command(&mut self, command: &str) {
-        self.line(&format!("to repeat it: {command}"));
+    /// A failed job is told by somebody else, who tries it again.
+    pub fn leave_failures(&mut self) {
+        self.failures_are_others = true;
+    }
+
+    /// A failed job: what of it, what its compiler printed, and a command that can be pasted into a shell.
+    pub fn failed_job(&mut self, text: &str, printed: &[u8], command: &str) {
+        if !self.failures_are_others {
+            self.error(text);
+            self.words(printed);
+            self.line(&format!("to repeat it: {command}"));
+        }
     }
 
     /// A failure.

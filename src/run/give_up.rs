@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::{End, Message, Run};
+use crate::attempt::Report;
 use crate::exit::Exit;
 use crate::outcome::Outcome;
 
@@ -31,17 +32,22 @@ impl Run<'_> {
         }
     }
 
+    /// Neither what came too late is taken nor what we ended is blamed.
+    fn came_too_late(&mut self, mut report: Report) {
+        report.outcome = Outcome::Cancelled;
+        self.running.remove(&report.which.job);
+        self.jobs.record(&report);
+    }
+
     /// Waits until nothing runs any more; says whether that came to pass.
     fn await_silence(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while !self.running.is_empty() || self.calls() > 0 {
             let left = until.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
-                Ok(Message::Ended(mut report)) => {
-                    // Neither what came too late is taken nor what we ended is blamed.
-                    report.outcome = Outcome::Cancelled;
-                    self.running.remove(&report.which.job);
-                    self.jobs.record(&report);
+                Ok(Message::Ended(report)) => self.came_too_late(*report),
+                Ok(Message::BatchEnded(reports)) => {
+                    reports.into_iter().for_each(|report| self.came_too_late(report));
                 }
                 Ok(Message::Fed(fed)) => self.fed(*fed),
                 // Whatever it says comes too late.

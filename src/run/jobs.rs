@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::adapter::Place;
-use crate::attempt::Report;
+use crate::attempt::{Here, Report};
 use crate::outcome::Outcome;
 use crate::report::stats::{Caching, Output, Try, ms};
 
@@ -35,6 +35,8 @@ pub struct Progress {
     begun: usize,
     retries: u32,
     came_home: bool,
+    /// How the last attempt came to run on this machine, by the farm's tool itself.
+    tool_here: Option<Here>,
 }
 
 /// All jobs of a link.
@@ -75,8 +77,9 @@ impl Jobs {
         self.bundled.sent += report.sent;
         self.bundled.pieces += report.pieces;
         self.bundled.received += report.received;
+        self.all[report.which.job].tool_here = report.here;
         self.all[report.which.job].tries.push(Try {
-            place: Some(report.which.place),
+            place: Some(if report.here.is_some() { Place::Local } else { report.which.place }),
             host: report.host.clone(),
             worker: report.worker.clone(),
             outcome: report.outcome,
@@ -170,10 +173,26 @@ impl Jobs {
         self.all.iter().filter(|p| p.came_home && p.state == State::Accepted(Place::Local)).count()
     }
 
-    /// Attempts that the farm's tool would have made on this machine, by itself.
+    /// Attempts that the farm's tool made, or would have made, on this machine, by itself.
     pub fn tool_local(&self) -> usize {
         let tries = self.all.iter().flat_map(|progress| &progress.tries);
-        tries.filter(|attempt| attempt.outcome == Outcome::ToolLocal).count()
+        let stopped = tries.filter(|attempt| attempt.outcome == Outcome::ToolLocal).count();
+        stopped + self.made_by_tool_here()
+    }
+
+    /// Jobs that the farm's tool made on this machine, by itself.
+    pub fn made_by_tool_here(&self) -> usize {
+        self.accepted_here(Here::Told) + self.unplaced()
+    }
+
+    /// Jobs that count as made here because the farm's tool does not say where it ran them.
+    pub fn unplaced(&self) -> usize {
+        self.accepted_here(Here::NotElsewhere)
+    }
+
+    fn accepted_here(&self, how: Here) -> usize {
+        let accepted = |p: &&Progress| p.state == State::Accepted(Place::Local);
+        self.all.iter().filter(accepted).filter(|p| p.tool_here == Some(how)).count()
     }
 
     /// The hosts on which attempts failed for the farm's reasons, with their number and the last reason.

@@ -16,6 +16,7 @@ pub(super) const STACK: usize = 256 << 10;
 impl Run<'_> {
     pub(super) fn start_what_may(&mut self) {
         if self.failed_for.is_some() {
+            self.calls.not_before = None;
             self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
             return;
         }
@@ -25,22 +26,30 @@ impl Run<'_> {
         if self.fleet.is_some() {
             self.start_on_hosts(now);
         }
-        while self.farm_ready && self.fleet.is_none() && self.farm_weight < self.farm_most {
+        // One call takes all: it waits for the cache to have said which they are.
+        if self.setup.plan.is_batch() && self.asking() == 0 {
+            self.start_batch(now);
+        }
+        while self.farm_ready
+            && self.fleet.is_none()
+            && !self.setup.plan.is_batch()
+            && self.farm_weight < self.farm_most
+        {
             let Some(job) = self.farm.pop() else { break };
             self.start(job, Place::Farm, None, None);
         }
-        while !self.local.is_empty() && self.rows.used(Place::Local) < self.local_most {
+        while self.has_work_here() && self.rows.used(Place::Local) < self.local_most {
             let Some(slot) = self.idle.pop().or_else(|| self.slots.take()) else {
                 if !std::mem::replace(&mut self.slot_asked, true) {
                     self.slots.ask();
                 }
                 break;
             };
-            if let Some(job) = self.local.pop() {
+            if let Some(job) = self.next_here() {
                 self.start(job, Place::Local, Some(slot), None);
             }
         }
-        if self.local.is_empty() {
+        if !self.has_work_here() {
             self.idle.drain(..).for_each(|slot| self.slots.give_back(slot));
         }
     }

@@ -116,7 +116,7 @@ fn all_problems_are_told_at_once() {
         "command": ["{compiler}", "{foo}{bar}", "}"],
         "exit": [{"codes": "0", "means": "busy"}],
     })));
-    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}";
+    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}, {bridge...}";
     assert_eq!(
         error.unwrap_err(),
         format!(
@@ -477,4 +477,125 @@ fn a_scheduler_knows_its_slots_and_has_a_server() {
         problem(json!({"env": {"set": {"A": "{server}"}}})),
         "command: {server} needs the key scheduler"
     );
+}
+
+/// A batch's manifest that is right, with some keys replaced.
+fn batch(keys: Value) -> Value {
+    let mut manifest = json!({
+        "hand_over": "batch", "batch": {"task_file": "buildset"},
+        "command": ["{tool}", "{tasks}", "/Title={linker_output} {link} {private} {seconds}"],
+    });
+    manifest.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    manifest
+}
+
+fn wrap(keys: Value) -> Value {
+    let mut manifest = json!({
+        "hand_over": "wrap", "place": "local",
+        "command": ["{tool}", "-c", "{linker_output} {link}", "--", "{bridge...}"],
+    });
+    manifest.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    manifest
+}
+
+#[test]
+fn a_batch_names_its_task_file_and_nothing_of_a_single_job() {
+    let whole = json!({
+        "task_file": "buildset", "never_here": ["/A"], "inside": "ID", "all_here": "look",
+    });
+    let batch_of = good(batch(json!({"batch": whole}))).batch.unwrap();
+    assert_eq!((batch_of.never_here, batch_of.inside), (vec!["/A".into()], Some("ID".into())));
+    let command = |words: Value| batch(json!({"command": words}));
+    let cases = [
+        (command(json!(["{tool}"])), "command: needs {tasks}, the task file"),
+        (
+            command(json!(["{tool}", "{tasks}", "{object}"])),
+            "command: {object} is not known with batch",
+        ),
+        (command(json!(["{tool}", "{tasks}", "{args...}"])), "command: {args...} belongs to a job"),
+        (batch(json!({"env": {"set": {"A": "{job}"}}})), "command: {job} is not known with batch"),
+        (batch(json!({"batch": null})), "batch: is needed: what the tool's task file is"),
+        (
+            batch(json!({"batch": {"task_file": "buildset", "never_here": [""]}})),
+            "batch.never_here[0]: must be an argument",
+        ),
+        (
+            batch(json!({"batch": {"task_file": "buildset", "inside": "A=B"}})),
+            "batch.inside: \"A=B\" cannot be the name of a variable",
+        ),
+        (
+            batch(json!({"batch": {"task_file": "buildset", "all_here": ""}})),
+            "batch.all_here: must be one line of text",
+        ),
+        (
+            batch(json!({"shipping": "bundle"})),
+            "shipping: batch needs direct: the tool sees our files",
+        ),
+        (
+            batch(json!({"tripwire": {"program": "x", "code": 86}})),
+            "tripwire: with batch nothing would run into it",
+        ),
+        (
+            batch(json!({"place": "local", "slots": null})),
+            "place: a batch is for a farm; write farm",
+        ),
+        (json!({"batch": {"task_file": "buildset"}}), "batch: only for the hand-over batch"),
+        (
+            json!({"command": ["{tool}", "{args...}", "{tasks}"]}),
+            "command: {tasks} is not known with each",
+        ),
+    ];
+    for (keys, expected) in cases {
+        assert_eq!(problem(keys), expected);
+    }
+}
+
+#[test]
+fn a_wrapping_tool_gets_the_bridge_and_proves_nothing() {
+    assert_eq!(good(wrap(json!({}))).slots.unwrap().get(), 8);
+    let command = |words: Value| wrap(json!({"command": words}));
+    let cases = [
+        (
+            command(json!(["{tool}"])),
+            "command: needs the element {bridge...}, what the tool is to run",
+        ),
+        (
+            command(json!(["{tool}", "{bridge...}", "{compiler}"])),
+            "command: {compiler} is not known with wrap",
+        ),
+        (
+            wrap(json!({"place": "farm"})),
+            "place: nothing shows where a wrapping tool runs jobs; write local",
+        ),
+        (
+            wrap(json!({"slots": null})),
+            "slots: are needed: how many jobs may be in flight under the tool",
+        ),
+        (wrap(json!({"slots": 0})), "slots: must be at least 1"),
+        (
+            json!({"command": ["{tool}", "{args...}", "{bridge...}"]}),
+            "command: {bridge...} is for the hand-over wrap",
+        ),
+    ];
+    for (keys, expected) in cases {
+        assert_eq!(problem(keys), expected);
+    }
+}
+
+#[test]
+fn a_tool_may_have_several_names() {
+    let tool = good(json!({"tool": ["icx", "IcX"]})).tool.unwrap();
+    assert_eq!(tool.candidates().collect::<Vec<_>>(), [Path::new("icx"), Path::new("IcX")]);
+    assert_eq!(good(json!({"tool": ["one"]})).tool.unwrap(), Tool::OnPath("one".into()));
+    let expected = "tool: of several, each must be a name that is searched on PATH";
+    for tool in [json!([]), json!(["a", "./b"]), json!(["", ""])] {
+        assert_eq!(problem(json!({"tool": tool})), expected);
+    }
+}
+
+#[test]
+fn a_code_that_a_batch_does_not_list_is_the_tools() {
+    let manifest = good(batch(json!({})));
+    assert_eq!(manifest.failure(1).unwrap().0, Meaning::Unreachable);
+    assert_eq!(manifest.failure(-7).unwrap().0, Meaning::Unreachable);
 }
