@@ -195,8 +195,8 @@ mod tests {
             .iter()
             .map(|entry| (entry.name.as_str(), entry.manifest.is_ok(), entry.hides_built_in))
             .collect();
-        assert_eq!(seen[1..], [("local", true, true), ("mine", true, false)]);
-        assert_eq!(entries[1].source, Source::File(file));
+        assert_eq!(seen[2..], [("local", true, true), ("mine", true, false)]);
+        assert_eq!(entries[2].source, Source::File(file));
     }
 
     #[test]
@@ -244,14 +244,14 @@ mod tests {
         let user = folder(&[("mine.json", "")]);
         let expected = |name| {
             format!(
-                "no adapter is called {name:?}; known: distcc, local, mine; a file needs a slash or .json at its end"
+                "no adapter is called {name:?}; known: distcc, icecc, local, mine; a file needs a slash or .json at its end"
             )
         };
         for name in ["farmer", "", "..", "Local", "mine\n"] {
             assert_eq!(error(name, Some(user.path())), expected(name));
         }
         let none = user.path().join("none");
-        assert!(error("x", Some(&none)).contains("known: distcc, local; "));
+        assert!(error("x", Some(&none)).contains("known: distcc, icecc, local; "));
     }
 
     #[test]

@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {job}, {link}, {request}, {response}, {host}, {environment}, {private}, {seconds}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
                      {outputs...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");
