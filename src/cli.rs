@@ -34,14 +34,15 @@ Exit codes: 0 all objects made; 1 a job failed; 2 usage; 3 the job file or an in
 used; 4 the farm cannot be used and --fallback is never; 70 a bug. A signal is raised again.";
 
 const ICECC_ENV: &str = "\
-An environment is an archive that becomes the root of a job on a node: the worker, clang, and exactly
-the libraries that clang loads. Links make it themselves and find it again in the user's cache folder;
-this makes it beforehand, and shows what an administrator needs to know.
+An environment is an archive that becomes the root of a job on a node: the worker, clang, and
+exactly the libraries that clang loads. Links make it themselves and find it again in the user's
+cache folder; this makes it beforehand, and shows what an administrator needs to know.
 
-A node knows an environment by its name, which is made from its content, and checks no bytes; every
-job of the farm can write there. The worker compares what it runs with what the link has sent. Where
-that finds an altered environment, another --env-salt leaves it behind on all nodes at once.
+A node knows an environment by its name, which is made from its content, and checks no bytes;
+every job of the farm can write there. The worker compares what it runs with what the link has
+sent. Where that finds an altered environment, another --env-salt leaves it behind on all nodes.
 
+The worker is this program, if it is linked statically as released, or a dtlto-worker that is.
 As root this also runs the archive's clang in a root of its own, as a node does.";
 
 /// The whole command line.
