@@ -107,7 +107,7 @@ fn nodes_that_are_full_or_too_small() {
     let grid = Grid::start(&["full 0 -m 2 --cache-limit 2000"]);
     assert_dead(
         "a farm that is busy for ever",
-        "no host has taken a job for 9.0 s",
+        "no host has taken a job for 8.0 s",
         |user, options| user.run(&grid, options).go(),
     );
     drop(grid);

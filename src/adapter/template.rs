@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
                      {outputs...}, {bridge...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");

@@ -52,7 +52,9 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
 
 /// What is remembered of a farm whose scheduler assigns the hosts.
 pub fn memory(setup: &Setup, environment: &cli::Environment) -> Option<FarmMemory> {
-    setup.plan.adapter.scheduler?;
+    if setup.plan.adapter.scheduler != Some(Scheduler::Icecream) {
+        return None;
+    }
     let compiler = setup.parcels.as_ref()?.compiler();
     let farm = farm_key([&*setup.plan.adapter.name, compiler]);
     Some(FarmMemory::new(environment.cache.as_deref()?, farm))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Link;
-use crate::adapter::Place;
+use crate::adapter::{Place, Scheduler};
 use crate::exit::Exit;
 use crate::inputs::Inputs;
 use crate::jobfile::Job;
@@ -27,7 +27,7 @@ pub(super) fn line(plan: &Plan, cache: &str, jobs: &Jobs, end: &End, took: Durat
             1 => " (1 host)".into(),
             hosts => format!(" ({hosts} hosts)"),
         };
-        if plan.adapter.scheduler.is_some() {
+        if plan.adapter.scheduler == Some(Scheduler::Sccache) {
             let hits = jobs.caching.map_or(0, |caching| caching.hits);
             let own = jobs.cached().saturating_sub(hits);
             line += &format!("{own} from {}'s storage, ", plan.adapter.name);

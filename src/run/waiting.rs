@@ -12,7 +12,7 @@ use crate::adapter::{Delivery, Place};
 use crate::report::duration;
 
 /// A farm on which nothing happens for so long is left alone: it is to cost a link less than 10 s.
-const SILENCE: Duration = Duration::from_secs(9);
+const SILENCE: Duration = Duration::from_secs(8);
 /// The same once an environment was sent: the host unpacks it and tries it out.
 const INSTALL: Duration = Duration::from_secs(60);
 /// One client may wait so long while others get on.

@@ -226,7 +226,7 @@ pub(crate) struct Submitter {
 }
 
 /// So many functions keep a compiler busy for seconds.
-const SLOW: usize = 500;
+const SLOW: usize = 300;
 
 impl Submitter {
     pub(crate) fn new() -> Submitter {

@@ -462,6 +462,41 @@ fn a_tool_that_is_told_of_files_gets_no_more_of_the_environment_than_the_manifes
 }
 
 #[test]
+fn what_is_shipped_is_named_and_a_scheduler_knows_the_slots() {
+    let icecream = |keys: Value| {
+        let mut all = json!({
+            "shipping": "bundle", "request": "fifo", "environment": "icecream", "slots": null,
+            "scheduler": "icecream", "nice": 1, "env": {"set": {"E": "{environment}"}},
+            "command": ["{tool}", "{request}", "{response}"],
+        });
+        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        all
+    };
+    let manifest = good(icecream(json!({})));
+    assert_eq!((manifest.request, manifest.nice, manifest.slots), (Delivery::Fifo, 1, None));
+    let problem = |keys| problem(icecream(keys));
+    assert_eq!(
+        problem(json!({"env": {}})),
+        "environment: needs {environment} in command or env.set"
+    );
+    assert_eq!(
+        problem(json!({"environment": null})),
+        "command: {environment} needs the key environment"
+    );
+    assert_eq!(problem(json!({"slots": 4})), "slots: it knows how many there are; leave them out");
+    assert_eq!(problem(json!({"nice": 20})), "nice: must be within 1-19");
+    assert_eq!(
+        problem(json!({"hosts": "distcc", "env": {"set": {"E": "{environment}{host}"}}})),
+        "scheduler: either it assigns hosts or the bridge does, by hosts"
+    );
+}
+
+#[test]
+fn only_a_bundle_can_be_a_pipe() {
+    assert_eq!(problem(json!({"request": "fifo"})), "request: only the shipping bundle has one");
+}
+
+#[test]
 fn a_scheduler_knows_its_slots_and_has_a_server() {
     let with = |slots: Value, server: &str| json!({"scheduler": "sccache", "slots": slots, "env": {"set": {"SERVER": server, "SALT": "{identity}"}}});
     assert_eq!(
