@@ -3,17 +3,23 @@
 
 pub mod batch;
 mod bundled;
+mod declared;
+mod fifo;
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+pub use declared::stable_name;
+
 use crate::adapter::{Meaning, Place};
-use crate::bundle::Digest;
+use crate::bundle::{Digest, Library};
+use crate::cache::dist::{Dist, Told};
 use crate::cli;
 use crate::collect::{self, Scratch};
 use crate::hosts::list::Host;
@@ -24,8 +30,11 @@ use crate::os;
 use crate::outcome::Outcome;
 use crate::parcel::Parcels;
 use crate::plan::{Names, Naming, Plan};
-use crate::process::{Command, Ended, Groups, OnStart};
+use crate::process::{self, Command, Ended, Groups, OnStart};
 use crate::report::stats::Output;
+use crate::toolchain::Toolchain;
+
+pub use bundled::ask;
 
 /// What the attempts of a link share.
 #[derive(Debug)]
@@ -48,10 +57,50 @@ pub struct Setup {
     pub private: String,
     /// `PATH` of the adapter's tool, if that is not ours.
     pub path: Option<String>,
+    /// What is shipped to hosts, as the adapter's tool wants it named, once it is known.
+    pub environment: OnceLock<String>,
     /// The farm's hosts, where the bridge chooses among them.
     pub hosts: Vec<Host>,
+    /// What the jobs of the link share on sccache-dist, if its adapter uses that.
+    pub dist: Option<Dist>,
+    /// The compiler as it was when the link began, if it was looked through.
+    pub toolchain: Option<Toolchain>,
+    /// What was read of the inputs.
+    pub library: Arc<Library>,
+    /// The variables that the adapter's tool inherits, where that is not all of them.
+    pub inherited: Option<Vec<(String, String)>>,
+    /// The link itself was started by the adapter's tool.
+    pub inside_farm: bool,
     /// Digests of the outputs are wanted.
     pub digests: bool,
+}
+
+impl Setup {
+    /// The names that all attempts have in common.
+    pub fn names(&self) -> Names {
+        Names {
+            object: String::new(),
+            index: None,
+            tool: self.tool.clone(),
+            link: self.link.clone(),
+            host: String::new(),
+            private: self.private.clone(),
+            request: String::new(),
+            response: String::new(),
+            server: self.dist.as_ref().map_or(String::new(), |dist| dist.server().to_owned()),
+            declared: String::new(),
+            identity: self.dist.as_ref().map_or(String::new(), |dist| dist.compiler.clone()),
+            environment: self.environment.get().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Who hears of an attempt that is under way.
+pub struct Hears<'a> {
+    /// Hears of the process as soon as there is one.
+    pub started: OnStart<'a>,
+    /// Hears that a farm has taken the job, where that can be seen.
+    pub taken: &'a (dyn Fn() + Sync),
 }
 
 /// Which attempt.
@@ -110,8 +159,12 @@ pub struct Report {
     pub missing: Vec<Digest>,
     /// Bytes of the bundle that was given to the client.
     pub sent: u64,
+    /// Bytes of the pieces in it that jobs can share, before they were compressed.
+    pub pieces: u64,
     /// Bytes of the bundle that came back.
     pub received: u64,
+    /// Where the tool's log says that the object was made, if it keeps one.
+    pub told: Option<Told>,
     /// The outputs, if digests are wanted and all is well.
     pub outputs: Vec<Output>,
     /// When it began.
@@ -143,7 +196,9 @@ impl Report {
             holds: Vec::new(),
             missing: Vec::new(),
             sent: 0,
+            pieces: 0,
             received: 0,
+            told: None,
             outputs: Vec::new(),
             began,
             took: began.elapsed(),
@@ -151,22 +206,28 @@ impl Report {
     }
 }
 
-/// Makes the attempt. `on_start` hears of the process as soon as there is one.
+/// Makes the attempt.
 pub fn attempt(
     setup: &Setup,
     groups: &Groups,
     which: Which,
     without: &Without,
-    on_start: OnStart<'_>,
+    hears: &Hears<'_>,
 ) -> Report {
     let began = Instant::now();
     let mut report = Report::not_started(which, began, String::new());
-    let run = |command: &Command| start(command, || groups.run(command, on_start));
+    let run = |command: &Command| start(command, || groups.run(command, hears.started));
+    process::be_nicer(setup.plan.manifest(which.place).nice);
     let (outcome, reason) = match &setup.parcels {
         Some(parcels) if which.place == Place::Farm => {
-            bundled::tried(setup, (parcels, without), &mut report, &run)
+            bundled::tried(setup, (parcels, without), &mut report, (&run, hears.taken))
         }
-        _ => direct(setup, &mut report, &run),
+        _ => match &setup.dist {
+            Some(dist) if which.place == Place::Farm => {
+                declared::tried(setup, (dist, groups), &mut report, &run)
+            }
+            _ => direct(setup, &mut report, &run),
+        },
     };
     (report.outcome, report.reason) = (outcome, reason);
     add_digests(setup, &mut report);
@@ -256,16 +317,7 @@ fn names(setup: &Setup, which: Which, object: &str) -> anyhow::Result<Names> {
     setup.inputs.check(job)?;
     let index = repair_index(setup, which, object)?;
     collect::remove_old(job)?;
-    Ok(Names {
-        object: object.to_owned(),
-        index,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
-        host: String::new(),
-        private: setup.private.clone(),
-        request: format!("{object}.request"),
-        response: format!("{object}.response"),
-    })
+    Ok(Names { object: object.to_owned(), index, ..setup.names() })
 }
 
 /// The adapter's command.
@@ -287,7 +339,12 @@ pub fn client(setup: &Setup, job: usize, place: Place, names: &Names) -> anyhow:
     if let (Place::Farm, Some(path)) = (place, &setup.path) {
         set.push(("PATH".into(), path.clone()));
     }
-    Ok(Command { program, args: argv.collect(), set, unset, ..Command::default() })
+    let mut clear = false;
+    if let (Place::Farm, Some(inherited)) = (place, &setup.inherited) {
+        clear = true;
+        set.splice(0..0, inherited.iter().cloned());
+    }
+    Ok(Command { program, args: argv.collect(), clear, set, unset })
 }
 
 /// Writes an index that LLD damaged anew, beside the attempt's object.

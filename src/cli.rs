@@ -36,6 +36,18 @@ and /etc/dtlto-bridge/override.json beat both.
 Exit codes: 0 all objects made; 1 a job failed; 2 usage; 3 the job file or an input cannot be
 used; 4 the farm cannot be used and --fallback is never; 70 a bug. A signal is raised again.";
 
+const ICECC_ENV: &str = "\
+An environment is an archive that becomes the root of a job on a node: the worker, clang, and
+exactly the libraries that clang loads. Links make it themselves and find it again in the user's
+cache folder; this makes it beforehand, and shows what an administrator needs to know.
+
+A node knows an environment by its name, which is made from its content, and checks no bytes;
+every job of the farm can write there. The worker compares what it runs with what the link has
+sent. Where that finds an altered environment, another --env-salt leaves it behind on all nodes.
+
+The worker is this program, if it is linked statically as released, or a dtlto-worker that is.
+As root this also runs the archive's clang in a root of its own, as a node does.";
+
 /// The whole command line.
 #[derive(Parser, Debug)]
 #[command(
@@ -77,6 +89,22 @@ pub enum Task {
         /// Ask hosts for this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
         #[arg(long, value_name = "PATH")]
         compiler: Option<String>,
+        /// The cache to look at: an entry is stored and asked for
+        #[arg(long, value_enum, default_value = "none")]
+        cache: Cache,
+    },
+    /// Make, check and name the environment that icecream sends to its nodes
+    #[command(after_help = ICECC_ENV)]
+    IceccEnv {
+        /// The environment of this compiler [default: the first of clang, clang-23, clang-22, clang-21 that is here]
+        #[arg(long, value_name = "PATH")]
+        compiler: Option<String>,
+        /// Makes another name of the same content, to leave an altered environment behind
+        #[arg(long, value_name = "TEXT", env = "DTLTO_BRIDGE_ENV_SALT", hide_env_values = true)]
+        env_salt: Option<String>,
+        /// Check this archive, and make none
+        #[arg(long, value_name = "FILE", conflicts_with = "compiler")]
+        check: Option<PathBuf>,
     },
     /// Run the jobs again that a link kept with --save
     Replay {
@@ -87,7 +115,7 @@ pub enum Task {
         compiler: Option<String>,
         /// Options of the run.
         #[command(flatten)]
-        options: Options,
+        options: Box<Options>,
     },
     /// Run the job in a request, as farms do: `worker IN OUT`, `worker -c IN -o OUT`; `worker --check` tells whether
     /// this host would, `worker --status` what it did
@@ -127,6 +155,30 @@ pub enum WhenBusy {
 pub enum Cache {
     /// No cache
     None,
+    /// sccache, with the storage that it is set up for
+    Sccache,
+    /// ccache 4.13 or newer
+    Ccache,
+}
+
+/// What a cache is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheMode {
+    /// It is asked and not fed
+    Read,
+    /// It is fed and not asked
+    Write,
+    /// Both
+    Readwrite,
+}
+
+/// Which objects a cache is fed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheFeed {
+    /// Those of the farm too, whichever compiler it has
+    All,
+    /// Those that the job's own compiler made on this machine
+    Local,
 }
 
 /// Whether last-bit differences of folded mathematics count.
@@ -161,6 +213,16 @@ pub struct Options {
     /// The shared cache that is asked before the adapter and fed after it
     #[arg(long, value_enum, default_value = "none")]
     pub cache: Cache,
+    /// Whether the cache is asked, fed, or both: build servers may write, and users read
+    #[arg(long, value_enum, default_value = "readwrite")]
+    pub cache_mode: CacheMode,
+    /// Objects that are stored [default: those made on this machine, and on a farm whose hosts prove
+    /// which compiler they have, as those of distcc do]
+    #[arg(long, value_enum)]
+    pub cache_feed: Option<CacheFeed>,
+    /// Part of every key: change it in the whole team to leave behind what is in the cache
+    #[arg(long, value_name = "TEXT")]
+    pub cache_salt: Option<String>,
     /// Jobs at once on this machine [default: the cores that cgroup and affinity leave; a make or
     /// ninja job server is honoured, else all your links here share them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -184,6 +246,10 @@ pub struct Options {
     /// with the host's, and the last bit can differ
     #[arg(long, value_enum, default_value = "strict")]
     pub math: Math,
+    /// Any text: another one gives icecream's environment another name, and so leaves behind one that was
+    /// altered on nodes
+    #[arg(long, value_name = "TEXT")]
+    pub env_salt: Option<String>,
     /// Where bundles lie while they are used [default: beside the output]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
@@ -247,6 +313,23 @@ pub struct Environment {
     pub cache: Option<PathBuf>,
     /// Variables that can change what a compiler is made of, those that are set.
     pub toolchain: Vec<(String, String)>,
+    /// Variables by which tools of caches are set up and find their files.
+    pub caches: BTreeMap<String, String>,
+    /// What icecream's own variables say.
+    pub icecream: Icecream,
+}
+
+/// What icecream's own variables say.
+#[derive(Clone, Debug, Default)]
+pub struct Icecream {
+    /// `ICECC_TEST_SOCKET`: the socket of the daemon, if it is not the usual one.
+    pub socket: Option<PathBuf>,
+    /// `ICECC_SCHEDULER` or `USE_SCHEDULER`: where the scheduler is, as `HOST` or `HOST:PORT`.
+    pub scheduler: Option<String>,
+    /// `_ICECC_SAFEGUARD`: we were started by a client of icecream, which may hold a slot of this machine.
+    pub inside: bool,
+    /// `HOME`, where a user's own daemon has its socket.
+    pub home: Option<PathBuf>,
 }
 
 /// Values of these say nothing of a user's secrets.
@@ -265,9 +348,39 @@ const HARMLESS: [&str; 12] = [
     "TMPDIR",
 ];
 
+/// Whether the value of the variable `name` says nothing of a user's secrets.
+pub fn is_harmless(name: &str) -> bool {
+    HARMLESS.contains(&name)
+}
+
 /// Libraries, variants of libm and config files are chosen by these.
 pub const TOOLCHAIN: [&str; 5] =
     ["CLANG_NO_DEFAULT_CONFIG", "GLIBC_TUNABLES", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD"];
+
+/// What the names of variables for caches begin with.
+/// Storages of sccache take their credentials from variables of their own, and go through proxies.
+const CACHES: [&str; 20] = [
+    "ACTIONS_",
+    "ALIBABA_CLOUD_",
+    "ALL_PROXY",
+    "AWS_",
+    "AZURE_",
+    "CCACHE_",
+    "GOOGLE_",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "PATH",
+    "SCCACHE_",
+    "SSL_CERT_",
+    "TENCENTCLOUD_",
+    "TMPDIR",
+    "XDG_",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
 
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 fn variable(name: &str) -> Option<OsString> {
@@ -287,9 +400,14 @@ impl Environment {
             if ours && !options.contains(&name) && !OTHER_VARIABLES.contains(&name.as_str()) {
                 unknown.push(name.clone());
             }
-            let harmless = ours || HARMLESS.contains(&name.as_str());
+            let harmless = ours || is_harmless(&name);
             shown.insert(name, harmless.then(|| value.to_string_lossy().into_owned()));
         }
+        let of_caches = |name: &&str| CACHES.iter().any(|start| name.starts_with(start));
+        let caches = shown.keys().map(String::as_str).filter(of_caches);
+        let caches =
+            caches.filter_map(|name| Some((name.to_owned(), variable(name)?.into_string().ok()?)));
+        let caches = caches.collect();
         let home = std::env::home_dir();
         let folder = |(name, in_home)| {
             let named = variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
@@ -310,6 +428,13 @@ impl Environment {
             user: text("USER").or_else(|| text("LOGNAME")),
             cache: folder(os::CACHE).map(|cache| cache.join("dtlto-bridge")),
             toolchain,
+            caches,
+            icecream: Icecream {
+                socket: variable("ICECC_TEST_SOCKET").map(PathBuf::from),
+                scheduler: text("ICECC_SCHEDULER").or_else(|| text("USE_SCHEDULER")),
+                inside: variable("_ICECC_SAFEGUARD").is_some(),
+                home: home.clone(),
+            },
             shown,
             unknown,
         }

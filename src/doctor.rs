@@ -1,18 +1,25 @@
-//! For people: which adapters there are, and whether one could be used on this machine. It runs an
-//! adapter's probes and changes nothing.
+//! For people: which adapters there are, and whether one, and a cache, could be used on this machine. It runs
+//! an adapter's probes and changes nothing but an entry of its own in a cache.
 
+mod cache;
 mod hosts;
+mod icecc_env;
+mod icecream;
 
 use std::path::Path;
 
-use crate::adapter::{self, Entry, HandOver, Manifest, Probe};
-use crate::cli::{self, Environment};
+use crate::adapter::{self, Entry, HandOver, Manifest, Probe, Scheduler};
+use crate::cache::Kind;
+use crate::cli::{self, Cache, Environment, Math};
 use crate::exit::{Exit, Failure};
+use crate::link::farm::Asker;
 use crate::link::{Ending, cores, program_of};
 use crate::overrides;
 use crate::process::{Command, Groups};
 use crate::quote;
 use crate::report::write_stdout;
+
+pub use icecc_env::{EnvironmentWanted, icecc_env};
 
 /// Lists the adapters, or checks and shows the named ones.
 ///
@@ -64,17 +71,20 @@ fn shown(manifest: &Manifest) -> String {
     text + "\n"
 }
 
-/// Checks what an adapter needs.
+/// Checks what an adapter and a cache need.
 ///
 /// # Errors
 /// The adapter cannot be loaded.
 pub fn doctor(
     name: &str,
     compiler: Option<&str>,
+    cache: Cache,
     environment: &Environment,
 ) -> Result<Ending, Failure> {
     let manifest = adapter::load(name, environment.adapters.as_deref()).map_err(cli::usage)?;
     manifest.fits_here().map_err(cli::usage)?;
+    let kind = Kind::of(cache);
+    kind.map_or(Ok(()), Kind::fits_here).map_err(cli::usage)?;
     let mut text = shown(&manifest);
     let mut well = true;
     let mut line = |good: bool, what: &str| {
@@ -105,8 +115,17 @@ pub fn doctor(
             Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
         }
     }
+    if manifest.scheduler == Some(Scheduler::Sccache) && !tool.is_empty() {
+        let asker = Asker { link: "doctor", math: Math::Strict, environment };
+        match asker.dist(&tool, "doctor") {
+            Ok(dist) => line(true, &format!("farm: {} jobs at once now", dist.slots)),
+            Err(why) => line(false, &why),
+        }
+    }
     if let (Some(kind), false) = (manifest.hosts, tool.is_empty()) {
-        match hosts::table(kind, &tool, (&manifest, compiler), environment) {
+        let forbidden: Vec<String> =
+            forced.iter().flat_map(|(forced, _)| forced.never_hosts()).cloned().collect();
+        match hosts::table((kind, &forbidden), &tool, (&manifest, compiler), environment) {
             Ok(table) => {
                 text += &table.text;
                 well &= table.well;
@@ -116,6 +135,16 @@ pub fn doctor(
                 well = false;
             }
         }
+    }
+    if let Some(kind) = kind {
+        let found = cache::look(kind, environment);
+        text += &found.text;
+        well &= found.well;
+    }
+    if let (Some(Scheduler::Icecream), false) = (manifest.scheduler, tool.is_empty()) {
+        let table = icecream::table(&tool, (&manifest, compiler), environment);
+        text += &table.text;
+        well &= table.well;
     }
     write_stdout(&text);
     Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })

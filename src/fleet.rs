@@ -5,7 +5,7 @@ pub mod probe;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use blake3::Hash;
 
@@ -14,7 +14,7 @@ use crate::bundle::Digest;
 use crate::hosts::alive::Pulse;
 use crate::hosts::list::{Host, Kind};
 use crate::hosts::locks::{Held, Locks};
-use crate::hosts::memory::{Memory, farm_key};
+use crate::hosts::memory::{Memory, farm_key, unix_now};
 use crate::hosts::placement::{Attempt, Ending, HostId, JobNeeds, Known, Pick, Placement};
 use crate::hosts::probe::{TIME, Verdict};
 use crate::process::pool::own_folder;
@@ -70,11 +70,6 @@ pub struct Fleet {
     faults: HashMap<HostId, String>,
     /// Jobs that a host lacked pieces for: they are sent whole from then on.
     whole: HashSet<usize>,
-}
-
-/// Seconds since 1970.
-fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 impl Fleet {
@@ -311,6 +306,13 @@ impl Fleet {
     pub fn looked(&mut self, now: Instant, job: usize, answers: bool) -> bool {
         let pulse = self.running.get_mut(&job).and_then(|running| running.pulse.as_mut());
         pulse.is_some_and(|pulse| pulse.looked(now, answers))
+    }
+
+    /// There is a host that may still get the job, and where it has not failed yet.
+    pub fn has_another(&self, job: usize) -> bool {
+        let avoid = self.avoid.get(&job).map_or(&[][..], Vec::as_slice);
+        let mut all = (0..self.hosts.len()).map(HostId);
+        all.any(|id| !self.placement.is_out(id) && !avoid.contains(&id))
     }
 
     /// A host of the list.

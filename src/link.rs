@@ -1,9 +1,11 @@
 //! A link from its job file to its exit code: read, plan, check, run, report. Each phase is elsewhere; this
 //! is their order, and what must be tidied up whatever happens.
 
+mod cache;
 pub mod farm;
 mod driver;
 mod settle;
+pub mod shipment;
 mod summary;
 mod wrap;
 
@@ -12,20 +14,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place, Tool};
-use crate::attempt::Setup;
+use crate::adapter::{self, HostList, Place, Shipping, Tool};
+use crate::attempt::{Setup, stable_name};
+use crate::bundle::Library;
+use crate::cache::key::Keys;
 use crate::cli::{self, Environment, Options};
 use crate::collect::{self, Scratch};
 use crate::exit::{Exit, Failure};
 use crate::fleet::{self, Fleet};
 use crate::hosts::list::Host;
+use crate::hosts::memory::FarmMemory;
 use crate::inputs::Inputs;
 use crate::jobfile::{Job, JobFile};
 use crate::os;
@@ -86,6 +91,16 @@ struct Link<'a> {
     unshared: bool,
 }
 
+/// A link that can run.
+struct Ready {
+    setup: Arc<Setup>,
+    /// Why the farm cannot be used.
+    no_farm: Option<String>,
+    /// What jobs are called in the cache, if there is to be one.
+    keys: Option<Result<Keys, String>>,
+    server: Option<jobserver::Client>,
+}
+
 /// Does all that LLD asks for.
 ///
 /// # Errors
@@ -103,6 +118,7 @@ pub fn link(mut request: Request<'_>) -> Result<Ending, Failure> {
     for name in &request.environment.unknown {
         reporter.notice(&format!("the variable {name} belongs to no option; see --help"));
     }
+    cache::check(&request.options).map_err(cli::usage)?;
     let folder = request.environment.adapters.as_deref();
     let adapter = adapter::load(&request.options.adapter, folder).map_err(cli::usage)?;
     adapter.fits_here().map_err(cli::usage)?;
@@ -177,7 +193,7 @@ impl Link<'_> {
 
     fn perform(
         mut self,
-        plan: Plan,
+        mut plan: Plan,
         server: Option<jobserver::Client>,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
@@ -195,10 +211,18 @@ impl Link<'_> {
             math: self.request.options.math,
             environment: self.request.environment,
         };
-        let parcels = about.parcels(&plan, &compiler).unwrap_or_else(|why| {
-            no_farm.get_or_insert(why);
-            None
+        let library: Arc<Library> = Arc::default();
+        let ships = plan.adapter.shipping != Shipping::Direct;
+        let toolchain = (ships || self.wants_cache()).then(|| about.toolchain(&plan, &compiler));
+        let parcels = toolchain.as_ref().and_then(|found| match found {
+            Ok(toolchain) => about.parcels(&plan, toolchain, &library),
+            Err(why) => {
+                no_farm = no_farm.take().or_else(|| ships.then(|| why.clone()));
+                None
+            }
         });
+        let looked_through = toolchain.as_ref().and_then(|found| found.as_ref().ok()).cloned();
+        let keys = toolchain.and_then(|found| self.keys(found, library.clone()));
         let known = match (&no_farm, &tool, plan.adapter.hosts) {
             (None, Ok(tool), Some(kind)) => self.hosts(kind, tool),
             _ => Ok(Vec::new()),
@@ -211,21 +235,42 @@ impl Link<'_> {
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
         let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
+        let asked = match (&no_farm, &tool, &looked_through) {
+            (None, Ok(tool), Some(toolchain)) if plan.adapter.scheduler.is_some() => {
+                about.dist(tool, &toolchain.identity.full).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let dist = asked.unwrap_or_else(|why| {
+            no_farm = Some(why);
+            None
+        });
+        if plan.adapter.scheduler.is_some() {
+            let most = dist.as_ref().map_or(1, |dist| dist.slots);
+            plan.limits.farm_jobs = plan.limits.farm_jobs.min(most);
+        }
         let setup = Setup {
+            inherited: about.inherited(&plan),
+            dist,
+            toolchain: looked_through,
+            library,
             digests: options.stats.is_some() || options.save.is_some(),
+            inside_farm: plan.adapter.scheduler.is_some()
+                && self.request.environment.icecream.inside,
             tool: tool.clone().unwrap_or_default(),
             link: self.id.clone(),
             compiler,
             inputs,
             private: scratch.private().unwrap_or_default().display().to_string(),
             path: None,
+            environment: OnceLock::new(),
             hosts,
             scratch,
             plan,
             parcels,
         };
         let setup = Arc::new(farm::with_path(setup, self.request.environment));
-        self.run(setup, no_farm, server, reporter)
+        self.run(Ready { setup, no_farm, keys, server }, reporter)
     }
 
     /// The hosts that the adapter's tool knows, but for those that an override forbids.
@@ -245,9 +290,7 @@ impl Link<'_> {
 
     fn run(
         mut self,
-        setup: Arc<Setup>,
-        no_farm: Option<String>,
-        server: Option<jobserver::Client>,
+        Ready { setup, no_farm, keys, server }: Ready,
         mut reporter: Reporter,
     ) -> Result<Ending, Failure> {
         let limits = &setup.plan.limits;
@@ -275,12 +318,24 @@ impl Link<'_> {
             true => Slots::unshared(),
             false => slots(server, &setup.plan, &channel.0, &mut reporter),
         };
+        let memory = shipment::memory(&setup, self.request.environment);
+        let no_farm = no_farm.or_else(|| memory.as_ref().and_then(FarmMemory::dead));
         let fleet = no_farm.map_or_else(|| self.fleet(&setup), Err);
+        let cache = keys.and_then(|keys| self.cache(&setup, keys, &groups, &mut reporter));
+        let to_run = channel.0.clone();
         let trace = self.trace.as_mut();
         let mut run = Run::new(setup.clone(), groups.clone(), &mut reporter, trace, slots, channel);
+        if let Some(cache) = cache {
+            run.with_cache(cache);
+        }
         match fleet {
             Ok(Some(fleet)) => run.with_fleet(fleet),
-            Ok(None) => {}
+            Ok(None) => {
+                memory.into_iter().for_each(|memory| run.with_memory(memory));
+                if shipment::prepare(&setup, self.request, &to_run) {
+                    run.await_shipment();
+                }
+            }
             Err(reason) => run.without_farm(&reason),
         }
         let (mut end, jobs) = run.run();
@@ -295,6 +350,7 @@ impl Link<'_> {
             tell(finished.context("--save"), &mut reporter);
         }
         self.write_reports(&setup.plan, &setup.inputs, &jobs, &end, &mut reporter);
+        self.remember_cache(&setup.plan, &jobs);
         if let Some(word) = &self.request.environment.wrapped {
             wrap::tell_outer(word, end.exit);
             if end.exit == Exit::JobFailed && end.signal.is_none() {
@@ -307,7 +363,7 @@ impl Link<'_> {
             reporter.notice(INDEX_FILES_GO);
         }
         let took = self.began.elapsed();
-        reporter.summary(&summary::line(&setup.plan, &jobs, &end, took));
+        reporter.summary(&summary::line(&setup.plan, &self.cache_name(), &jobs, &end, took));
         self.forced.iter().for_each(|line| reporter.summary(line));
         Ok(Ending { exit: end.exit, signal: end.signal })
     }
@@ -442,8 +498,11 @@ fn slots(
 /// All that may lie about when a link is given up.
 fn made_by_us(setup: &Setup) -> Vec<PathBuf> {
     let folders = setup.scratch.folders().map(Path::to_owned);
-    let outputs = setup.plan.file.jobs.iter().flat_map(Job::outputs);
-    folders.chain(outputs.map(|output| PathBuf::from(&**output))).collect()
+    let jobs = &setup.plan.file.jobs;
+    let outputs = jobs.iter().flat_map(Job::outputs).map(|output| PathBuf::from(&**output));
+    let stable = |job| stable_name(&setup.plan.file.linker_output, job).into();
+    let indexes = jobs.iter().filter(|_| setup.dist.is_some()).map(stable);
+    folders.chain(outputs).chain(indexes).collect()
 }
 
 fn tidy(setup: &Setup, groups: &Groups, given_up: &[PathBuf]) {

@@ -1,7 +1,7 @@
 //! The table of contents:
 //!
 //! * a link, what LLD runs: `link::link` reads the job file, plans, checks, runs the jobs and reports;
-//! * `adapters`, `doctor`, `replay`: for people;
+//! * `adapters`, `doctor`, `icecc-env`, `replay`: for people;
 //! * `worker`: the far half, told apart first of all;
 //! * `guard`: the helper that ends a link's processes if the bridge is killed.
 
@@ -55,11 +55,19 @@ fn run() -> ExitCode {
             })
         }
         Some(Task::Adapters { names }) => doctor::adapters(&names, &environment),
-        Some(Task::Doctor { adapter, compiler }) => {
-            doctor::doctor(&adapter, compiler.as_deref(), &environment)
+        Some(Task::Doctor { adapter, compiler, cache }) => {
+            doctor::doctor(&adapter, compiler.as_deref(), cache, &environment)
+        }
+        Some(Task::IceccEnv { compiler, env_salt, check }) => {
+            let wanted = doctor::EnvironmentWanted {
+                compiler: compiler.as_deref(),
+                salt: env_salt.as_deref().unwrap_or_default(),
+                check: check.as_deref(),
+            };
+            doctor::icecc_env(&wanted, &environment)
         }
         Some(Task::Replay { folder, compiler, options }) => {
-            replay(&folder, compiler, options, &environment)
+            replay(&folder, compiler, *options, &environment)
         }
         // Where there are workers, all its other forms were dealt with above.
         Some(Task::Worker { .. }) => {

@@ -77,7 +77,7 @@ pub enum Next {
 }
 
 /// Decides what follows an attempt that ended at `place` with `outcome`, when `retries` further ones are
-/// allowed on the farm.
+/// allowed on the farm. How many a job may have that took too long is the caller's to say.
 pub fn next(outcome: Outcome, place: Place, retries: u32, fallback: Fallback) -> Next {
     use Outcome as O;
     let home = match fallback {
@@ -90,7 +90,9 @@ pub fn next(outcome: Outcome, place: Place, retries: u32, fallback: Fallback) ->
         (O::Refused, _) => Next::Fail,
         (_, Place::Local) => Next::Fail,
         (O::MissingPieces, Place::Farm) => Next::Resend,
-        (O::FarmFault | O::FarmBusy | O::Missing, Place::Farm) if retries > 0 => Next::Retry,
+        (O::FarmFault | O::FarmBusy | O::Missing | O::TimedOut, Place::Farm) if retries > 0 => {
+            Next::Retry
+        }
         // Home confirms it: a farm's compiler can fail where ours would not. `never` forbids even that.
         (O::CompilerError, Place::Farm) if fallback == Fallback::Never => Next::Fail,
         (_, Place::Farm) => home,
@@ -116,7 +118,7 @@ mod tests {
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::StaysHere, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmDown, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
-        (Outcome::TimedOut, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::TimedOut, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::NotStarted, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::Cancelled, [Next::Stop, Next::Stop, Next::Stop, Next::Stop]),
         (Outcome::Refused, [Next::Fail, Next::Fail, Next::Fail, Next::Fail]),

@@ -79,6 +79,11 @@ impl Overrides {
         }
         options.never_hosts.extend(self.never_hosts.iter().cloned());
     }
+
+    /// Hosts that no job may go to.
+    pub fn never_hosts(&self) -> &[String] {
+        &self.never_hosts
+    }
 }
 
 impl fmt::Display for Overrides {

@@ -2,15 +2,14 @@
 //! says. What the jobs of a link share (names, digests, the compiler's identity) is made once. It starts no
 //! program and does not know how bundles get to a host.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::bundle::{
     self, About, Answer, Content, Digest, Expected, LeaveOut, Library, Limits, Names, Nonce,
-    NotPacked, Received, prepare, probe, receive,
+    NotPacked, Received, Shipped, prepare, probe, receive,
 };
 use crate::hosts::probe as host_probe;
 use crate::jobfile::{Job, JobFile, Text};
@@ -18,10 +17,6 @@ use crate::os;
 use crate::outcome::Outcome;
 use crate::policy::{self, Named};
 use crate::toolchain::Toolchain;
-
-/// What is in the bitcode of a module with the debug information of Windows, which holds clang's command
-/// line and working directory.
-const CODEVIEW: &[u8] = b"CodeView";
 
 /// Whether a job may leave this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +50,33 @@ pub fn needs_ld_lld(job: &Job) -> bool {
     policy::check(own_args(job), &Named::from(job)).is_ok_and(|weight| weight.needs_ld_lld())
 }
 
+/// Whether the job's object would hold the names of files, the compiler's arguments or its folder.
+///
+/// # Errors
+/// A module cannot be read; the text names it.
+pub fn holds_names(job: &Job, library: &Library) -> Result<bool, String> {
+    let shows = policy::check(own_args(job), &Named::from(job));
+    Ok(shows.is_ok_and(|weight| weight.shows_names()) && has_codeview(job, library)?)
+}
+
+/// Why a job with the debug information of Windows is bound to its names and folder.
+pub const HOLDS_NAMES: &str = "its debug information holds the names of its files";
+
+/// Whether a module that may become part of the job's object has the debug information of Windows.
+///
+/// # Errors
+/// One cannot be read; the text names it.
+pub fn has_codeview(job: &Job, library: &Library) -> Result<bool, String> {
+    for module in job.imports.iter().chain([&job.primary]) {
+        if library.has_codeview(module)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The arguments without the word by which the multicall `llvm` program is told to be clang.
-fn own_args(job: &Job) -> &[Text] {
+pub fn own_args(job: &Job) -> &[Text] {
     match job.args.as_slice() {
         [first, rest @ ..] if &**first == "clang" => rest,
         all => all,
@@ -75,11 +95,11 @@ fn about_target(file: &JobFile) -> Vec<String> {
 pub struct Parcels {
     toolchain: Toolchain,
     names: Names,
-    library: Library,
+    library: Arc<Library>,
     about: About,
     about_target: Vec<String>,
     limits: Limits,
-    codeview: Mutex<HashMap<Text, bool>>,
+    shipped: OnceLock<Vec<Shipped>>,
 }
 
 /// A request that was packed.
@@ -89,6 +109,8 @@ pub struct Packed {
     pub nonce: Nonce,
     /// Bytes of the bundle.
     pub length: u64,
+    /// Bytes of the pieces in it, but for the index, before they were compressed.
+    pub pieces: u64,
     /// The names of the job's outputs in the bundle, the object first.
     pub outputs: Vec<String>,
 }
@@ -115,17 +137,28 @@ pub struct Answered {
 }
 
 impl Parcels {
-    /// What the jobs of `file` share, compiled by `toolchain`.
-    pub fn new(file: &JobFile, toolchain: Toolchain, about: About) -> Self {
+    /// What the jobs of `file` share, compiled by `toolchain`; `library` holds digests of their inputs.
+    pub fn new(file: &JobFile, toolchain: Toolchain, library: Arc<Library>, about: About) -> Self {
         Parcels {
             names: Names::new(&file.jobs),
             about_target: about_target(file),
             toolchain,
-            library: Library::default(),
+            library,
             about,
             limits: Limits::default(),
-            codeview: Mutex::default(),
+            shipped: OnceLock::new(),
         }
+    }
+
+    /// The compiler.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+
+    /// From now on requests say that jobs run in an environment that holds these files.
+    pub fn ship(&self, files: Vec<Shipped>) {
+        // A link has one environment.
+        let _ = self.shipped.set(files);
     }
 
     /// The digest of the compiler that hosts must have.
@@ -167,17 +200,19 @@ impl Parcels {
         self.toolchain.still_same().map_err(|changed| NotPacked::Changed(changed.to_string()))?;
         let weight = policy::check(own_args(job), &Named::from(job))
             .map_err(|refusal| stays(refusal.to_string()))?;
-        if weight.shows_names() && self.has_codeview(job)? {
-            return Err(stays("its debug information holds the names of its files".into()));
+        if weight.shows_names() && has_codeview(job, &self.library).map_err(stays)? {
+            return Err(stays(HOLDS_NAMES.into()));
         }
         let job = Job { args: own_args(job).to_vec(), ..job.clone() };
         let about = (number, weight.slots());
         let mut prepared = prepare(&job, about, (&self.names, &self.library), &self.about)?;
         prepared.hold(leave_out);
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         let length = prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
+        let pieces = prepared.shared_inline();
         let request = prepared.request;
-        Ok(Packed { nonce: request.nonce, length, outputs: request.outputs })
+        Ok(Packed { nonce: request.nonce, length, pieces, outputs: request.outputs })
     }
 
     /// Packs a question into the file `to`: would the host do jobs of this link?
@@ -186,49 +221,36 @@ impl Parcels {
     /// See [`NotPacked`].
     pub fn pack_probe(&self, to: &Path) -> Result<Nonce, NotPacked> {
         let mut prepared = probe(&self.about, self.about_target.clone());
+        prepared.request.environment = self.shipped();
         let what = |error| NotPacked::Failed { what: to.display().to_string(), error };
         prepared.pack(File::create(to).map_err(what)?, &self.limits)?;
         Ok(prepared.request.nonce)
     }
 
-    /// Reads the answer to a question.
-    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> host_probe::Answer {
+    /// Reads the answer to a question, and which host it comes from.
+    pub fn open_probe(&self, from: &Path, nonce: Nonce) -> (Option<String>, host_probe::Answer) {
         let expected = Expected { nonce, link: &self.about.link, outputs: &[] };
-        let Ok(file) = File::open(from) else { return host_probe::Answer::None };
+        let Ok(file) = File::open(from) else { return (None, host_probe::Answer::None) };
         match receive(file, &expected, &self.limits) {
-            Err(_) => host_probe::Answer::None,
-            Ok(Received { response, .. }) => match response.answer {
-                Answer::Ran { code: Some(0), .. } => {
-                    host_probe::Answer::Good { stores: response.stores }
-                }
-                Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
-                    host_probe::Answer::OtherClang(reason)
-                }
-                Answer::Refused { reason } => host_probe::Answer::Refused(reason),
-                other => host_probe::Answer::Refused(other.to_string()),
-            },
+            Err(_) => (None, host_probe::Answer::None),
+            Ok(Received { response, .. }) => (
+                Some(one_line(&response.host)),
+                match response.answer {
+                    Answer::Ran { code: Some(0), .. } => {
+                        host_probe::Answer::Good { stores: response.stores }
+                    }
+                    Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
+                        host_probe::Answer::OtherClang(reason)
+                    }
+                    Answer::Refused { reason } => host_probe::Answer::Refused(reason),
+                    other => host_probe::Answer::Refused(other.to_string()),
+                },
+            ),
         }
     }
 
-    /// Any module that may become part of the object counts.
-    fn has_codeview(&self, job: &Job) -> Result<bool, NotPacked> {
-        for module in job.imports.iter().chain([&job.primary]) {
-            let mut known = self.codeview.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = match known.get(module) {
-                Some(found) => *found,
-                None => {
-                    let failed = |error| NotPacked::Failed { what: module.to_string(), error };
-                    let bytes = fs::read(&**module).map_err(failed)?;
-                    let found = bytes.windows(CODEVIEW.len()).any(|part| part == CODEVIEW);
-                    known.insert(module.clone(), found);
-                    found
-                }
-            };
-            if found {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn shipped(&self) -> Vec<Shipped> {
+        self.shipped.get().cloned().unwrap_or_default()
     }
 
     /// Reads the answer in the file `from`, and makes the job's outputs under the names in `places`. `chosen`
@@ -305,6 +327,12 @@ impl Answered {
                     format!("its worker {worker} reads bundles of format {oldest} to {newest}");
                 (Outcome::FarmUnfit, format!("{host}: {reads} only; install this version there"))
             }
+            Answer::Altered { reason } => {
+                let way_out = "if it comes again, leave it behind with --env-salt";
+                let altered =
+                    format!("the environment on {host} was altered ({reason}): {way_out}");
+                (Outcome::FarmFault, altered)
+            }
             Answer::OtherCompiler { reason } | Answer::MissingCompiler { reason } => {
                 (Outcome::FarmUnfit, format!("{host}: {reason}"))
             }
@@ -338,7 +366,7 @@ impl Answered {
 }
 
 /// What a stranger wrote, without what a terminal would obey, and no longer than people read.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     const MOST: usize = 500;
     let plain = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),
@@ -358,24 +386,41 @@ mod tests {
     use super::*;
     use crate::bundle::Response;
 
-    #[test]
-    fn what_a_host_lacks_and_what_it_holds_is_kept() {
-        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+    fn answered(answer: Answer, holds: Vec<Digest>) -> Answered {
         let response = Response {
             nonce: Nonce::NONE,
             worker: "0.1.0".to_owned(),
             host: "h".to_owned(),
             link: "7f".to_owned(),
             job: 0,
-            answer: Answer::MissingPieces { pieces: vec![lacks] },
+            answer,
             outputs: Vec::new(),
             ms: 0,
             peak_kb: 0,
-            holds: vec![holds],
+            holds,
             stores: true,
         };
         let received = Received { response, stdout: Vec::new(), stderr: Vec::new() };
-        let answered = Answered::of(received, 1, None);
+        Answered::of(received, 1, None)
+    }
+
+    #[test]
+    fn an_altered_environment_is_its_hosts_fault() {
+        let answered = answered(Answer::Altered { reason: "libz.so.1 differs".into() }, Vec::new());
+        assert_eq!(
+            (answered.outcome, &*answered.reason),
+            (
+                Outcome::FarmFault,
+                "the environment on h was altered (libz.so.1 differs): \
+                 if it comes again, leave it behind with --env-salt"
+            )
+        );
+    }
+
+    #[test]
+    fn what_a_host_lacks_and_what_it_holds_is_kept() {
+        let [lacks, holds] = [b"lacks", b"holds"].map(|content| Digest::of(content));
+        let answered = answered(Answer::MissingPieces { pieces: vec![lacks] }, vec![holds]);
         assert_eq!((answered.missing, answered.holds), (vec![lacks], vec![holds]));
         assert_eq!(
             (answered.outcome, &*answered.reason),

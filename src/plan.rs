@@ -4,7 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::adapter::{HandOver, List, Manifest, Place, Scalar, Shipping, Values};
+use crate::adapter::{
+    Chroot, HandOver, List, Manifest, Place, Scalar, Scheduler, Shipping, Values,
+};
 use crate::cli::{Fallback, Options, WhenBusy};
 use crate::jobfile::{Job, JobFile, Text};
 use crate::parcel::{self, Travel};
@@ -12,6 +14,11 @@ use crate::quote;
 
 /// An attempt on a farm may take this long unless the user says otherwise.
 const FARM_LIMIT: Duration = Duration::from_secs(1800);
+
+/// icecream's clients wait 12 minutes for an answer, the upload not counted.
+const ICECREAM_LIMIT: Duration = Duration::from_secs(13 * 60);
+/// Jobs at once on a farm whose scheduler does not tell how many there may be.
+const MOST_UNTOLD: usize = 32;
 
 /// Options that make clang write files beside its output, put the output's name into the object, or cannot
 /// be seen through: what stands behind them is another option or a file of options.
@@ -43,6 +50,10 @@ pub enum Naming {
     /// The job's own: its options make files that are named after the object.
     Own,
 }
+
+/// Where the bridge chooses the hosts, their slots say how many jobs run there at once: this is only what one
+/// process can look after.
+const MOST_ON_HOSTS: usize = 1000;
 
 /// How many jobs run where, how long, and what follows when the farm fails.
 #[derive(Clone, Debug)]
@@ -99,6 +110,14 @@ pub struct Names {
     pub host: String,
     /// The folder for what the tool keeps.
     pub private: String,
+    /// The address of the tool's server; empty if the bridge has none of its own.
+    pub server: String,
+    /// The files that the tool is told of; empty with another shipping.
+    pub declared: String,
+    /// What decides about the compiler's objects; empty if nobody needs it.
+    pub identity: String,
+    /// What is shipped to hosts, as the tool wants it named; empty if nothing is.
+    pub environment: String,
 }
 
 impl Plan {
@@ -111,20 +130,34 @@ impl Plan {
         cores: usize,
     ) -> Self {
         let local_jobs = options.local_jobs.map_or(cores, |n| n as usize).max(1);
-        let slots = adapter.slots.map_or(local_jobs, |n| n.get() as usize);
+        let slots = match (adapter.slots, adapter.hosts, adapter.scheduler) {
+            (Some(slots), ..) => slots.get() as usize,
+            (_, Some(_), _) => MOST_ON_HOSTS,
+            (.., Some(Scheduler::Icecream)) => (2 * cores).min(MOST_UNTOLD),
+            // It says when it is asked.
+            (.., Some(Scheduler::Sccache)) => usize::MAX,
+            (None, None, None) => local_jobs,
+        };
+        let farm_time = options.time_limit().unwrap_or(FARM_LIMIT);
         let limits = Limits {
             local_jobs,
             farm_jobs: options.farm_jobs.map_or(slots, |n| n as usize),
             retries: options.retries,
-            farm_time: options.time_limit().unwrap_or(FARM_LIMIT),
+            farm_time: match adapter.environment {
+                Some(Chroot::Icecream) => farm_time.min(ICECREAM_LIMIT),
+                None => farm_time,
+            },
             local_time: options.time_limit(),
             fallback: options.fallback,
             when_busy: options.when_busy,
         };
-        let naming = file.jobs.iter().map(naming).collect();
+        let naming: Vec<Naming> = file.jobs.iter().map(naming).collect();
         let travel = match adapter.shipping {
             Shipping::Direct => vec![Travel::May(1); file.jobs.len()],
             Shipping::Bundle => file.jobs.iter().map(parcel::travel).collect(),
+            Shipping::Declared => {
+                file.jobs.iter().zip(&naming).map(|(job, naming)| declared(job, *naming)).collect()
+            }
         };
         Plan { file, adapter, local, limits, naming, travel }
     }
@@ -212,6 +245,10 @@ impl Plan {
             response: "RESPONSE".into(),
             host: "HOST".into(),
             private: "PRIVATE".into(),
+            server: "SERVER".into(),
+            declared: "FILES".into(),
+            identity: "IDENTITY".into(),
+            environment: "ENVIRONMENT".into(),
         };
         quote::shown(&self.argv(job, place, &names))
     }
@@ -229,6 +266,26 @@ impl Plan {
             Naming::Own => own.to_string(),
             Naming::Fresh(_) => fresh(own),
         }
+    }
+}
+
+/// Whether a job may go to a tool that is told of its files.
+fn declared(job: &Job, naming: Naming) -> Travel {
+    // Whoever splits a list at colons cannot be told of such a name.
+    let split = |input: &&Text| input.contains([':', '\n']);
+    match parcel::travel(job) {
+        Travel::May(_) if naming == Naming::Own => {
+            Travel::Stays("its options make files that are named after the object".into())
+        }
+        Travel::May(_) if parcel::own_args(job).len() < job.args.len() => {
+            Travel::Stays("its compiler is told by an argument to be clang".into())
+        }
+        Travel::May(_) if job.inputs().any(|input| split(&input)) => {
+            Travel::Stays("the name of an input has a colon or a new line in it".into())
+        }
+        // Such a tool gives each job one slot.
+        Travel::May(_) => Travel::May(1),
+        stays => stays,
     }
 }
 
@@ -289,6 +346,10 @@ impl Values for JobValues<'_> {
             Scalar::Response => &self.names.response,
             Scalar::Host => &self.names.host,
             Scalar::Private => &self.names.private,
+            Scalar::Server => &self.names.server,
+            Scalar::Declared => &self.names.declared,
+            Scalar::Identity => &self.names.identity,
+            Scalar::Environment => &self.names.environment,
             Scalar::Seconds => &self.seconds,
         }
     }
@@ -348,6 +409,12 @@ impl fmt::Display for Plan {
         let Plan { file, adapter, limits, .. } = self;
         let at_once = match (adapter.hand_over, adapter.place) {
             (HandOver::Batch, _) => "all in one call".to_owned(),
+            (_, Place::Farm) if limits.farm_jobs == usize::MAX => {
+                "as many at once as its scheduler says".into()
+            }
+            (_, Place::Farm) if adapter.hosts.is_some() && limits.farm_jobs == MOST_ON_HOSTS => {
+                "as many at once as its hosts have slots".into()
+            }
             (HandOver::Wrap, _) | (_, Place::Farm) => format!("{} at once", limits.farm_jobs),
             (_, Place::Local) => format!("{} at once", limits.local_jobs),
         };

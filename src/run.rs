@@ -2,23 +2,28 @@
 //! thread alone owns this state; the threads of running commands, signals and slots send it messages.
 
 mod batch;
+mod cache;
+mod dist;
 mod farm;
 mod fleet;
 mod give_up;
 mod jobs;
+mod lanes;
 mod queue;
 mod start;
+mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::adapter::Place;
+use crate::adapter::{Delivery, Place};
 use crate::attempt::{Report, Setup, Which};
 use crate::collect;
 use crate::exit::Exit;
 use crate::fleet::Fleet;
+use crate::hosts::memory::FarmMemory;
 use crate::hosts::placement::HostId;
 use crate::hosts::probe::Verdict;
 use crate::os::{Pid, Signal};
@@ -28,8 +33,11 @@ use crate::process::slots::{Slot, Slots};
 use crate::report::trace::Trace;
 use crate::report::{Reporter, View, duration};
 
-pub use jobs::{Jobs, Progress, State};
+pub use cache::Use;
+pub use jobs::{Bundled, Jobs, Progress, State};
+pub use lanes::{Asked, Fed};
 use queue::{Queue, Rows};
+use waiting::Waiting;
 
 /// The same for a job that took too long.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
@@ -39,6 +47,12 @@ const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
 pub enum Message {
     /// A command was started for a job.
     Started(usize, Pid),
+    /// A host of the farm has taken a job.
+    Taken(usize),
+    /// What is shipped to hosts is ready, or why it cannot be had.
+    Shipped(Result<String, String>),
+    /// Jobs at once that the farm's scheduler knows of.
+    FarmSlots(usize),
     /// An attempt is over.
     Ended(Box<Report>),
     /// The call of a batch tool was started.
@@ -59,6 +73,10 @@ pub enum Message {
     Probed(HostId, Verdict),
     /// Inputs were read, so that more jobs can be placed by what hosts hold of them.
     Read,
+    /// The cache answered, or did not.
+    Asked(Box<Asked>),
+    /// Outputs were stored in the cache, or not.
+    Fed(Box<Fed>),
     /// A look at the host of a job: it answers, or not.
     Looked(usize, bool),
     /// A thread panicked.
@@ -85,8 +103,10 @@ struct Running {
     pid: Option<Pid>,
     deadline: Option<Instant>,
     timed_out: bool,
-    /// Its host does not answer any more.
-    lost: bool,
+    /// A host of the farm is known to have it.
+    taken: bool,
+    /// It was given up for this reason: its host does not answer any more, say.
+    lost: Option<String>,
 }
 
 /// The state of a run.
@@ -108,12 +128,23 @@ pub struct Run<'a> {
     idle: Vec<Slot>,
     slot_asked: bool,
     farm_works: bool,
+    /// Why not.
+    farm_fault: String,
     farm_weight: usize,
     /// At once, by place; fewer than planned once this machine had no room for more.
     farm_most: usize,
     local_most: usize,
     faults_in_a_row: usize,
+    /// The first job of a farm that has not got the compiler yet is under way.
+    warming: bool,
+    /// What jobs there need is ready.
+    farm_ready: bool,
+    farm_memory: Option<FarmMemory>,
+    waiting: Waiting,
     fleet: Option<Fleet>,
+    /// A fleet that is not needed yet: the cache may have all jobs.
+    later: Option<Fleet>,
+    cache: Option<cache::Cache>,
     calls: batch::Calls,
     probes: HashMap<HostId, Pid>,
     ask_fleet: Option<Instant>,
@@ -157,11 +188,18 @@ impl<'a> Run<'a> {
             idle: Vec::new(),
             slot_asked: false,
             farm_works: true,
+            farm_fault: String::new(),
             farm_weight: 0,
             farm_most: plan.limits.farm_jobs,
             local_most: plan.limits.local_jobs,
             faults_in_a_row: 0,
+            warming: false,
+            farm_ready: true,
+            farm_memory: None,
+            waiting: Waiting::new(Instant::now()),
             fleet: None,
+            later: None,
+            cache: None,
             calls: batch::Calls::default(),
             probes: HashMap::new(),
             ask_fleet: None,
@@ -174,6 +212,7 @@ impl<'a> Run<'a> {
     /// Runs all jobs.
     pub fn run(mut self) -> (End, Jobs) {
         self.keep_home();
+        self.warm_up_first();
         let end = loop {
             self.start_what_may();
             if self.running.is_empty() && self.nothing_queued() {
@@ -182,23 +221,31 @@ impl<'a> Run<'a> {
             match self.messages.recv_timeout(self.patience()) {
                 Ok(Message::Signal(signal)) => break self.give_up(Some(signal)),
                 Ok(Message::LinkerGone) => break self.give_up(None),
-                Ok(Message::Bug) => {
-                    self.give_up(None);
-                    break End { exit: Exit::Bug, signal: None, given_up: true };
-                }
+                Ok(Message::Bug) => break End { exit: Exit::Bug, ..self.give_up(None) },
                 Ok(message) => self.hear(message),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             self.enforce_deadlines();
             self.watch_hosts();
+            self.watch_waiting();
             self.show_progress();
         };
+        let end = match end {
+            End { given_up: false, .. } => self.end_cache().unwrap_or(end),
+            end => end,
+        };
+        // Probes of hosts that nobody needed.
+        if !self.groups.is_empty() {
+            self.groups.end_all(Signal::KILL);
+        }
+        self.jobs.caching = self.tally();
         self.tell_who_stayed();
         self.tell_who_worked_here();
         self.tell_of_hosts();
         if let Some(fleet) = &self.fleet {
             fleet.remember_speeds();
         }
+        self.remember_farm_works();
         (end, self.jobs)
     }
 
@@ -208,7 +255,10 @@ impl<'a> Run<'a> {
 
     fn nothing_queued(&self) -> bool {
         self.failed_for.is_some()
-            || self.farm.is_empty() && self.local.is_empty() && self.paused.is_empty()
+            || self.farm.is_empty()
+                && self.local.is_empty()
+                && self.paused.is_empty()
+                && self.asking() == 0
     }
 
     fn hear(&mut self, message: Message) {
@@ -218,6 +268,9 @@ impl<'a> Run<'a> {
                     running.pid = Some(pid);
                 }
             }
+            Message::Taken(job) => self.taken(job),
+            Message::Shipped(ready) => self.shipped(ready),
+            Message::FarmSlots(slots) => self.farm_slots(slots),
             Message::Ended(report) => self.ended(*report),
             Message::Called(pid) => self.called(pid),
             Message::TaskEnded(_) => self.task_ended(),
@@ -233,6 +286,8 @@ impl<'a> Run<'a> {
             Message::Probing(host, pid) => drop(self.probes.insert(host, pid)),
             Message::Probed(host, verdict) => self.probed(host, verdict),
             Message::Looked(job, answers) => self.looked(job, answers),
+            Message::Asked(asked) => self.asked(*asked),
+            Message::Fed(fed) => self.fed(*fed),
             Message::Read | Message::Signal(_) | Message::LinkerGone | Message::Bug => {}
         }
     }
@@ -244,10 +299,14 @@ impl<'a> Run<'a> {
         let fleet = self.fleet.as_ref();
         let looks = fleet.and_then(Fleet::next_look).into_iter();
         let probes = fleet.and_then(Fleet::probed_by).into_iter();
+        let waits =
+            self.rows.used(Place::Farm) > 0 && self.setup.plan.adapter.request == Delivery::Fifo;
+        let waiting = waits.then(|| self.waiting.next_look());
         let next = deadlines
             .chain(self.paused.iter().map(|(until, _)| *until))
             .chain(looks)
             .chain(probes)
+            .chain(waiting)
             .chain(self.ask_fleet)
             .chain(self.calls.next())
             .min();
@@ -266,14 +325,15 @@ impl<'a> Run<'a> {
             // Somebody who waits comes first; else it is used again without a detour.
             if self.slots.wanted(&slot) { self.slots.give_back(slot) } else { self.idle.push(slot) }
         }
-        if running.lost && report.outcome != Outcome::Done {
+        if let (Some(lost), true) = (running.lost, report.outcome != Outcome::Done) {
             report.outcome = Outcome::FarmFault;
-            report.reason = "its host does not answer any more".into();
+            report.reason = lost;
         } else if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
             let limit = self.limit(report.which.place).unwrap_or(report.took);
             report.reason = format!("it took longer than {}", duration(limit));
         }
+        self.hear_of_place(&mut report);
         if report.outcome == Outcome::Done {
             self.deliver(&mut report);
         }
@@ -282,12 +342,13 @@ impl<'a> Run<'a> {
             let result = if report.reason.is_empty() { "done" } else { &report.reason };
             trace.attempt(
                 module,
-                (report.which.place, running.row),
+                (report.which.place.word(), running.row),
                 report.began,
                 report.took,
                 result,
             );
         }
+        self.count_silent_start(&mut report);
         self.jobs.record(&report);
         self.decide(report);
     }
@@ -311,20 +372,20 @@ impl<'a> Run<'a> {
         if place == Place::Farm && !batch {
             self.weigh_farm(&report);
         }
-        let retries = match self.farm_works {
-            true => self.setup.plan.limits.retries.saturating_sub(self.jobs.retries(job)),
-            false => 0,
-        };
+        let retries = self.retries_left(&report);
         let module = self.setup.plan.file.jobs[job].primary.clone();
         let outcome = match report.outcome {
             // Another host may be fit.
             Outcome::FarmUnfit if report.which.host.is_some() => Outcome::FarmFault,
+            // A scheduler may think otherwise a moment later.
+            Outcome::ToolLocal if self.setup.plan.adapter.scheduler.is_some() => Outcome::FarmBusy,
             outcome => outcome,
         };
         match next(outcome, place, retries, self.setup.plan.limits.fallback) {
             Next::Accept => {
-                self.jobs.accept(job, report.outputs);
+                self.feed(&report);
                 self.reporter.words(&report.printed);
+                self.accept(report);
             }
             Next::Retry => {
                 let pause = pause(self.jobs.retries(job), &self.setup.link, job);

@@ -27,6 +27,7 @@ fn about() -> About {
         user: "u".to_owned(),
         host: "h".to_owned(),
         compiler: Identity { version, parts: BTreeMap::new(), code, full },
+        environment: Vec::new(),
         time_limit_s: 60,
     }
 }

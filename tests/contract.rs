@@ -14,9 +14,12 @@ const FAILS: &str = "echo 'error: no luck' >&2; exit 1";
 
 /// Every option with a value that shows, and what shows it: a piece of `--stats` or of stderr.
 /// The first value is the variable's, the second the option's.
-const OPTIONS: [(&str, [&str; 2]); 16] = [
+const OPTIONS: [(&str, [&str; 2]); 20] = [
     ("adapter", ["none.json", "local"]),
     ("cache", ["bad", "none"]),
+    ("cache-mode", ["bad", "read"]),
+    ("cache-feed", ["bad", "local"]),
+    ("cache-salt", ["", "spring"]),
     ("local-jobs", ["0", "64"]),
     ("farm-jobs", ["0", "1"]),
     ("retries", ["-1", "1"]),
@@ -24,6 +27,7 @@ const OPTIONS: [(&str, [&str; 2]); 16] = [
     ("fallback", ["bad", "local"]),
     ("when-busy", ["bad", "wait"]),
     ("math", ["bad", "any"]),
+    ("env-salt", ["", "new"]),
     ("scratch", ["", "."]),
     ("stats", ["", "stats.json"]),
     ("trace", ["", "trace.json"]),

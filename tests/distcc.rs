@@ -5,43 +5,18 @@
 
 mod kit;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
 
 use kit::{
-    Client, Family, Folder, Host, Output, Run, SLOTS, assert_bridged, bridge_path, free_port, link,
-    note, skip_without,
+    Client, Family, Folder, Host, Run, SLOTS, assert_all_agree, free_port, link, note,
+    skip_without, through_distcc,
 };
 use serde_json::Value;
 
-/// What turns a link of clang into one on distcc's hosts, and nowhere else.
-fn through(stats: &Folder) -> Vec<String> {
-    let stats = format!("--stats={}", stats.path("stats.json").display());
-    let options = ["--adapter=distcc", "--fallback=never", &stats];
-    let given = options.iter().map(|option| format!("-Xthinlto-distributor={option}"));
-    [format!("-fthinlto-distributor={}", bridge_path())].into_iter().chain(given).collect()
-}
-
 fn stats(folder: &Folder) -> Value {
     serde_json::from_slice(&folder.read("stats.json")).unwrap()
-}
-
-/// All `jobs` of the last link were made by `hosts`: the bridge, the daemons and the workers agree on how many
-/// each one made.
-#[track_caller]
-fn assert_all_agree(stats: &Value, hosts: &[&Host], jobs: usize, output: &Output) {
-    assert_bridged(output, jobs);
-    assert_eq!(stats["places"]["farm"], jobs, "{stats:#}{output}");
-    assert_eq!((&stats["places"]["local"], &stats["tool_local"]), (&0.into(), &0.into()));
-    let mut sum = 0;
-    for host in hosts {
-        let made = stats["hosts"][&host.name].as_u64().unwrap_or(0) as usize;
-        // The daemon has answered one probe, too.
-        assert_eq!(host.served(), made + 1, "{}: {}{stats:#}", host.name, host.log());
-        assert_eq!(host.worked().len(), made, "{:#?}", host.worked());
-        sum += made;
-    }
-    assert_eq!(sum, jobs, "{stats:#}");
 }
 
 #[test]
@@ -54,7 +29,7 @@ fn a_program_of_52_modules_is_made_by_three_daemons() {
     link("expected").go().ok();
     let hosts = [Host::new(), Host::new(), Host::new()];
     let names: Vec<_> = hosts.iter().map(Host::entry).collect();
-    let run = Client::user(&home, link("found").args(through(&folder)));
+    let run = Client::user(&home, link("found").args(through_distcc(&folder)));
     let output = run
         .env("DISTCC_HOSTS", names.join(" "))
         .go()
@@ -66,12 +41,75 @@ fn a_program_of_52_modules_is_made_by_three_daemons() {
     assert!(folder.read("expected") == folder.read("found"), "the program");
     let code = Run::new(folder.path("found")).go().status.code();
     assert!((1..=128).contains(&code.unwrap()), "{code:?}");
-    let modules: std::collections::BTreeSet<_> = hosts
+    let modules: BTreeSet<_> = hosts
         .iter()
         .flat_map(|host| host.worked())
         .map(|line| line["module"].to_string())
         .collect();
     assert_eq!(modules.len(), jobs);
+}
+
+/// Bytes of modules that the jobs of the last link read on each host that made them, each module once a host.
+fn needed(client: &Client) -> u64 {
+    let stats = client.stats();
+    let records = stats["records"].as_array().unwrap().iter().zip(&client.jobs.file.jobs);
+    let mut needed = BTreeSet::new();
+    for (record, job) in records {
+        let modules = job.imports.iter().chain([&job.primary]);
+        needed.extend(modules.map(|module| (record["host"].to_string(), module.to_string())));
+    }
+    let size = |(_, module): &(String, String)| {
+        fs::metadata(client.jobs.folder.path(module)).unwrap().len()
+    };
+    needed.iter().map(size).sum()
+}
+
+/// As many jobs at once as hosts have slots read the same modules: each goes to a host once.
+#[test]
+fn a_module_goes_to_a_host_once() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    const SLOTS: usize = 8;
+    let folder = Folder::new();
+    Family::compile_many(&folder, "o", &[], 52);
+    let objects: Vec<_> = (0..52).map(|n| format!("o/{}", Family::object(n))).collect();
+    let objects: Vec<_> = objects.iter().map(String::as_str).collect();
+    let mut client = Client::of(folder, &objects, &["-lstdc++"]);
+    for count in [1, 3] {
+        client.forget();
+        let hosts: Vec<_> = (0..count).map(|_| Host::with(|host| host.jobs = SLOTS)).collect();
+        let entries: Vec<_> = hosts.iter().map(|host| format!("{}/{SLOTS}", host.name)).collect();
+        let entries: Vec<_> = entries.iter().map(String::as_str).collect();
+        let output = client.run(&entries, &["--fallback=never"]).go().ok();
+        let (stats, needed) = (client.stats(), needed(&client));
+        assert_all_agree(&stats, &hosts.iter().collect::<Vec<_>>(), 52, &output);
+        let sent = stats["bytes"]["pieces"].as_u64().unwrap();
+        let ratio = sent as f64 / needed as f64;
+        assert!(
+            (1.0..=1.05).contains(&ratio),
+            "{sent} of {needed} bytes on {count} hosts: {stats:#}"
+        );
+        if count == 3 {
+            // Each object is what its job's own command makes here.
+            client.assert_made(52, &output);
+        }
+    }
+}
+
+/// However few cores this machine has, and whatever may run at once here.
+#[test]
+fn as_many_jobs_run_at_once_as_a_host_has_slots() {
+    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd");
+    let together = "touch \"$HOST/at work $$\"
+        until [ $(ls \"$HOST\" | grep -c 'at work') -ge 3 ]; do sleep 0.02; done
+        work \"$@\"";
+    let host = Host::with(|host| {
+        host.jobs = 3;
+        host.worker_after_doctor(together);
+    });
+    let (client, entry) = (Client::new(), format!("{}/3", host.name));
+    client.doctor(&[&entry]).go().ok();
+    let output = client.run(&[&entry], &["--fallback=never", "--local-jobs=1", "--timeout=20"]);
+    client.assert_made(3, &output.go().ok());
 }
 
 #[test]
@@ -173,9 +211,21 @@ fn the_doctor_shows_each_host_and_what_to_do() {
     {
         assert!(output.stdout.contains(text), "{text}: {output}");
     }
+    // What must get no jobs is not asked.
+    let forbidding = |names: &str, hosts: &[&str]| {
+        client.doctor(hosts).env("DTLTO_BRIDGE_OVERRIDE", format!("never-hosts={names}"))
+    };
+    let output = forbidding(&bare.name, &[&good.entry(), &bare.entry()]).go().ok();
+    let row = format!(
+        "  {}  ?          ?       ?      ?        2      not asked: an override forbids it",
+        bare.name
+    );
+    assert!(output.stdout.contains(&row), "{output}");
+    let output = forbidding("127.0.0.1", &[&good.entry()]).go().code(4);
+    assert!(output.stdout.contains("FAIL no host is left\n"), "{output}");
     let output = client.doctor(&[&good.entry()]).go().ok();
     // It asks anew each time, and twice where all is well.
-    assert_eq!(good.served(), 4, "{output}");
+    assert_eq!(good.served(), 6, "{output}");
     // Links know what it has found.
     let output = client.run(&[&good.entry(), &bare.entry()], &["--fallback=never"]).go().ok();
     client

@@ -5,10 +5,9 @@
 
 mod kit;
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::{Client, Host, MARK, Marked, Run, free_port, note, skip, skip_without, until};
+use kit::{Client, Host, MARK, Marked, free_port, note, skip_without, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -89,87 +88,4 @@ fn a_signal_ends_a_link_that_waits_for_probes() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?} {output}", begun.elapsed());
     marked.gone_within(Duration::from_secs(1));
     client.assert_nothing_left();
-}
-
-/// A network namespace with one address.
-struct Namespace {
-    name: String,
-    address: String,
-    /// This machine's address in the eyes of that one.
-    ours: String,
-}
-
-impl Namespace {
-    /// None if it cannot be made here.
-    fn new() -> Option<Namespace> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let root = rustix::process::geteuid().is_root();
-        if !root || !Run::new("ip").args(["netns", "list"]).go().status.success() {
-            return None;
-        }
-        let id = (std::process::id() * 4 + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        let [name, ours, theirs] = ["dtlto", "dto", "dti"].map(|word| format!("{word}{id}"));
-        let net = format!("10.{}.{}", 200 + id / 250 % 50, id % 250);
-        let ip = |words: &str| drop(Run::new("ip").args(words.split(' ')).go().ok());
-        ip(&format!("netns add {name}"));
-        let (address, ours_there) = (format!("{net}.2"), format!("{net}.1"));
-        let made = Namespace { address, ours: ours_there, name: name.clone() };
-        ip(&format!("link add {ours} type veth peer name {theirs} netns {name}"));
-        ip(&format!("addr add {net}.1/24 dev {ours}"));
-        ip(&format!("link set {ours} up"));
-        ip(&format!("-n {name} addr add {net}.2/24 dev {theirs}"));
-        ip(&format!("-n {name} link set {theirs} up"));
-        Some(made)
-    }
-}
-
-impl Namespace {
-    /// Its answers get lost from now on.
-    fn swallow(&self) {
-        let words = ["-n", &self.name, "route", "add", "blackhole", &format!("{}/32", self.ours)];
-        Run::new("ip").args(words).go().ok();
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("ip").args(["netns", "del", &self.name]).status();
-    }
-}
-
-#[test]
-fn a_host_whose_packets_are_lost() {
-    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd", "ip");
-    let Some(hole) = Namespace::new() else { skip!("only root can make a network namespace") };
-    hole.swallow();
-    let client = Client::new();
-    let output = client.run(&[&hole.address], &[]).go().ok();
-    note("a black hole", &output);
-    assert!(output.took < Duration::from_secs(12), "{output}");
-    client.assert_made(0, &output.stderr_has(&format!("{} is left out: down: ", hole.address)));
-}
-
-/// Its connections break off without a word while jobs run there; other hosts take them after three looks at
-/// its port in vain.
-#[test]
-fn a_network_that_is_cut_in_mid_job() {
-    skip_without!("clang-22", "ld.lld-22", "distcc", "distccd", "ip");
-    let Some(space) = Namespace::new() else { skip!("only root can make a network namespace") };
-    let (client, good) = (Client::new(), Host::new());
-    let far = Host::with(|host| {
-        host.before = ["ip", "netns", "exec", &space.name].map(str::to_owned).to_vec();
-        (host.address, host.allow) = (space.address.clone(), space.ours.clone());
-        host.worker_after_doctor("touch \"$HOST/at work\"; sleep 3; work \"$@\"");
-    });
-    let hosts = [&*far.entry(), &*good.entry()];
-    client.doctor(&hosts).go().ok();
-    let running = client.run(&hosts, &["--fallback=never"]).limit(90).start();
-    until("a job", || far.folder.path("tmp/at work").exists());
-    space.swallow();
-    let output = running.wait().ok();
-    note("a network that is cut in mid-job", &output);
-    assert!(output.took < Duration::from_secs(60), "{output}");
-    let words = format!("{} failed at", far.name);
-    client
-        .assert_made(3, &output.stderr_has(&words).stderr_has("its host does not answer any more"));
 }

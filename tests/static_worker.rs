@@ -8,44 +8,20 @@ mod kit;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 
 use dtlto_bridge::bundle::{Answer, Expected, Limits, Prepared, receive};
 use dtlto_bridge::toolchain::{Options, Toolchain, identify};
-use kit::{Folder, LinkJobs, Modules, Run, Worker, skip, skip_without, target_dir, tool};
+use kit::{Folder, LinkJobs, Modules, Run, Worker, skip, skip_without, static_bridge, tool};
 use serde_json::json;
 
 /// The user of icecream's jobs.
 const NOBODY: u32 = 65_534;
 
-/// The static program, built once; an error says what is missing for it. Later builds take what is there.
-fn program() -> &'static Result<PathBuf, String> {
-    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        let sysroot = Run::new("rustc").args(["--print", "sysroot"]).go().ok().stdout;
-        let library = Path::new(sysroot.trim_end()).join("lib/rustlib").join(&target);
-        if !library.join("lib").exists() || which::which("musl-gcc").is_err() {
-            return Err(format!("the target {target} or musl-gcc is missing: scripts/release"));
-        }
-        // Cargo's own lock makes a second test program wait for the first.
-        Run::new("cargo")
-            .args(["build", "--quiet", "--offline", "--target", &target])
-            .arg("--target-dir")
-            .arg(target_dir())
-            .cwd(env!("CARGO_MANIFEST_DIR"))
-            .limit(300)
-            .go()
-            .ok();
-        Ok(target_dir().join(target).join("debug/dtlto-bridge"))
-    })
-}
-
 /// The program, or the test is skipped.
 macro_rules! built {
     () => {
-        match program() {
+        match static_bridge() {
             Ok(path) => path,
             Err(why) => skip!("{why}"),
         }

@@ -223,12 +223,12 @@ fn a_daemon_that_leaves_too_little_address_space_is_told_apart() {
     let mut prepared = jobs.prepare(0);
     let request = worker.pack(&mut prepared);
     let response = worker.folder.path("response");
-    let script = r#"ulimit -v 600000; exec "$0" worker "$1" "$2""#;
+    let script = r#"ulimit -v 200000; exec "$0" worker "$1" "$2""#;
     let shell = kit::Run::new("/bin/sh").args(["-c", script, bridge_path()]);
     let shell = shell.arg(request).arg(response);
     let output = shell.env("DTLTO_WORKER_CONFIG", worker.folder.path("worker.json")).go().ok();
     let text = reason(worker.read(&prepared, output).answer(), "unfit");
-    assert!(text.contains("585 MiB of address space"), "{text}");
+    assert!(text.contains("195 MiB of address space"), "{text}");
 }
 
 #[test]

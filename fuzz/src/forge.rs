@@ -10,6 +10,7 @@
 //! ```
 
 use dtlto_bridge::bundle::{Digest, Hex, Nonce};
+use dtlto_bridge::cache::Key;
 use serde_json::Value;
 
 /// The nonce that bundles are made with.
@@ -24,6 +25,38 @@ pub struct Forged {
     pub bundle: Vec<u8>,
     /// What can be a piece or an output of it.
     pub contents: Vec<Vec<u8>>,
+}
+
+/// The key that entries of a cache are made for.
+pub const KEY: Key = Key::new([7; 32]);
+
+/// An entry of a cache. Of what begins with a brace the head is `text` up to the first NUL, with its true digest, and the
+/// rest are contents, compressed; "blake3": 0 is the digest of the first content, and so on. All else is taken as it is.
+pub fn entry_of_cache(bytes: &[u8]) -> Vec<u8> {
+    if bytes.first() != Some(&b'{') {
+        return bytes.to_vec();
+    }
+    let mut parts = bytes.splitn(1 + ENTRIES, |&byte| byte == 0);
+    let text = parts.next().unwrap_or_default();
+    let contents: Vec<Vec<u8>> = parts.map(<[u8]>::to_vec).collect();
+    let text = match serde_json::from_slice::<Value>(text) {
+        Ok(mut head) => {
+            fill_in(&mut head, &contents);
+            head.to_string().into_bytes()
+        }
+        Err(_) => text.to_vec(),
+    };
+    let length = (text.len() as u32).to_le_bytes();
+    let digest = Digest::of(&text).0;
+    let parts: [&[u8]; 6] = [
+        b"dtlto-en",
+        &1u32.to_le_bytes(),
+        &length,
+        &digest,
+        &text,
+        &compressed(&contents.concat()),
+    ];
+    parts.concat()
 }
 
 /// A request.

@@ -16,6 +16,7 @@ use dtlto_bridge::bitcode::{
     self, Agreement, BLOCKINFO, Block, BlockInfo, Change, Item, Refusal, Shard,
 };
 use dtlto_bridge::bundle::{self, Digest, Expected, Limits, Names, Request};
+use dtlto_bridge::cache::entry::{self, Unread};
 use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::policy::{self, Named};
 use dtlto_bridge::worker::settings;
@@ -24,8 +25,9 @@ use dtlto_bridge::worker::settings;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the names that they have in `fuzz_targets/` and `corpus/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("bitcode", bitcode),
+    ("cache_entry", cache_entry),
     ("job_file", job_file),
     ("manifest", manifest),
     ("policy", policy),
@@ -210,6 +212,35 @@ pub fn response(bytes: &[u8]) -> bool {
         assert_eq!((content.len() as u64, Digest::of(&content)), (output.length, output.blake3));
     }
     true
+}
+
+/// An entry of a cache; of a head and the contents of its outputs, with a NUL between them, one is made.
+pub fn cache_entry(bytes: &[u8]) -> bool {
+    let forged = forge::entry_of_cache(bytes);
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let places = ["out.o", "out.dwo"].map(|name| folder.path().join(name));
+    let asked = if bytes.windows(4).any(|part| part == b".dwo") { 2 } else { 1 };
+    let places = &places[..asked];
+    let read = entry::read(Cursor::new(&forged), &forge::KEY, places, LIMITS.total);
+    match read {
+        Ok((_, outputs)) => {
+            for (place, output) in places.iter().zip(&outputs) {
+                let content = fs::read(place).expect("an output");
+                assert_eq!(
+                    (content.len() as u64, Digest::of(&content)),
+                    (output.length, output.blake3)
+                );
+            }
+            assert_eq!((count_files(folder.path()), outputs.len()), (asked, asked));
+            true
+        }
+        Err(Unread::Damaged(damage)) => {
+            one_line(&damage.to_string());
+            assert_eq!(count_files(folder.path()), 0, "something stays");
+            false
+        }
+        Err(Unread::Failed(error)) => panic!("{error}"),
+    }
 }
 
 /// An adapter's manifest.

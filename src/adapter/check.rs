@@ -15,8 +15,10 @@ use super::shape::{self, Raw, RawEnv, RawExit, RawProbe, RawTripwire};
 use super::strict::{Object, Texts};
 use super::template::{Argv, Element, List, Scalar, Template};
 use super::{
-    Env, ExitRule, HandOver, Manifest, Meaning, Place, Probe, Shipping, Source, Tool, Tripwire,
+    Delivery, Env, ExitRule, HandOver, Manifest, Meaning, Place, Probe, Scheduler, Shipping,
+    Source, Tool, Tripwire,
 };
+use crate::cli;
 
 /// How many problems one error lists.
 const SHOWN: usize = 50;
@@ -74,16 +76,41 @@ impl Checker {
         let tool = raw.tool.and_then(|tool| self.tools(tool));
         let command = self.command(&raw.command, raw.hand_over, raw.shipping);
         let batch = self.batch(raw.hand_over, raw.batch);
-        if raw.shipping == Shipping::Bundle && raw.place == Place::Local {
-            self.add("shipping", "nothing needs a bundle to stay here; write direct");
+        if raw.shipping != Shipping::Direct && raw.place == Place::Local {
+            self.add("shipping", "nothing needs to be shipped to stay here; write direct");
         }
         let env = self.env(raw.env.0);
-        let slots = match raw.hosts {
-            None => self.slots(raw.place, raw.hand_over, raw.slots),
-            Some(_) => self.hosts(raw.place, raw.slots),
+        if raw.shipping == Shipping::Declared && env.only.is_none() {
+            let why = "a tool that ships files may ship the environment too";
+            self.add("env.only", format_args!("is needed with the shipping declared; {why}"));
+        }
+        let request = raw.request.unwrap_or(Delivery::File);
+        if request == Delivery::Fifo && raw.shipping != Shipping::Bundle {
+            self.add("request", "only the shipping bundle has one");
+        }
+        if raw.hosts.is_some() && raw.scheduler.is_some() {
+            self.add("scheduler", "either it assigns hosts or the bridge does, by hosts");
+        }
+        let farm = (raw.place, raw.slots);
+        let slots = match (raw.hosts, raw.scheduler) {
+            (None, None) => self.slots(raw.place, raw.hand_over, raw.slots),
+            (Some(_), _) => self.counted("hosts", "each host has its own", farm),
+            (None, Some(_)) => self.counted("scheduler", "it knows how many there are", farm),
         };
         self.known_there(raw.hand_over, &command, &env);
-        self.chosen_host(raw.hosts.is_some(), &command, &env);
+        self.goes_with(("hosts", raw.hosts.is_some()), Scalar::Host, &command, &env);
+        // What decides about objects is more than the tool would look at.
+        let asked = ("scheduler", raw.scheduler == Some(Scheduler::Sccache));
+        for scalar in [Scalar::Server, Scalar::Identity] {
+            self.goes_with(asked, scalar, &command, &env);
+        }
+        let declared = ("shipping declared", raw.shipping == Shipping::Declared);
+        self.goes_with(declared, Scalar::Declared, &command, &env);
+        let shipped = ("environment", raw.environment.is_some());
+        self.goes_with(shipped, Scalar::Environment, &command, &env);
+        if raw.nice.is_some_and(|nice| !(1..=19).contains(&nice)) {
+            self.add("nice", "must be within 1-19");
+        }
         let tripwire = raw.tripwire.and_then(|Object(raw)| self.tripwire(raw));
         let exit = self.exit(raw.place, raw.shipping, raw.exit);
         let probes = raw.probes.into_iter().enumerate();
@@ -107,8 +134,12 @@ impl Checker {
             tool,
             command,
             env,
+            request,
+            environment: raw.environment,
             batch,
             hosts: raw.hosts,
+            scheduler: raw.scheduler,
+            nice: raw.nice.unwrap_or(0),
             tripwire,
             slots,
             exit,
@@ -227,7 +258,7 @@ impl Checker {
         let lists = argv.iter().filter(|element| matches!(element, Element::Splice(_))).count();
         let bundles = [Scalar::Request, Scalar::Response];
         match shipping {
-            Shipping::Direct => {
+            Shipping::Direct | Shipping::Declared => {
                 if !argv.contains(&Element::Splice(List::Args)) {
                     let why = "without it other objects would be made";
                     self.add("command", format_args!("needs the element {{args...}}; {why}"));
@@ -314,7 +345,13 @@ impl Checker {
                 self.add(&at, format_args!("{name} is named before"));
             }
         }
-        Env { set, unset: raw.unset }
+        for name in raw.only.iter().flatten() {
+            if !cli::is_harmless(name) {
+                let why = "its value may be a secret";
+                self.add("env.only", format_args!("{name} cannot be among them: {why}"));
+            }
+        }
+        Env { only: raw.only, set, unset: raw.unset }
     }
 
     fn variable(&mut self, at: &str, name: &str) {
@@ -346,28 +383,37 @@ impl Checker {
         known
     }
 
-    /// Where hosts are known, so are their slots.
-    fn hosts(&mut self, place: Place, slots: Option<u32>) -> Option<NonZeroU32> {
+    /// Slots are known by what stands under `key`.
+    fn counted(
+        &mut self,
+        key: &str,
+        why: &str,
+        (place, slots): (Place, Option<u32>),
+    ) -> Option<NonZeroU32> {
         if place == Place::Local {
-            self.add("hosts", "only a farm has them");
+            self.add(key, "only for a farm");
         }
         if slots.is_some() {
-            self.add("slots", "each host has its own; leave them out");
+            self.add("slots", format_args!("{why}; leave them out"));
         }
         None
     }
 
-    /// `{host}` stands where, and only where, the bridge chooses one.
-    fn chosen_host(&mut self, chosen: bool, command: &Argv, env: &Env) {
+    /// A placeholder stands where, and only where, a key gives it a value.
+    fn goes_with(&mut self, (key, given): (&str, bool), scalar: Scalar, command: &Argv, env: &Env) {
         let in_command = command.0.iter().filter_map(|element| match element {
             Element::One(template) => Some(template),
             Element::Splice(_) => None,
         });
         let mut templates = in_command.chain(env.set.iter().map(|(_, template)| template));
-        let used = templates.any(|template| template.scalars().any(|s| s == Scalar::Host));
-        match (chosen, used) {
-            (true, false) => self.add("hosts", "needs {host} in command or env.set"),
-            (false, true) => self.add("command", "{host} needs the key hosts"),
+        let used = templates.any(|template| template.scalars().any(|s| s == scalar));
+        match (given, used) {
+            (true, false) => {
+                self.add(key, format_args!("needs {{{scalar}}} in command or env.set"))
+            }
+            (false, true) => {
+                self.add("command", format_args!("{{{scalar}}} needs the key {key}"));
+            }
             _ => {}
         }
     }

@@ -16,7 +16,9 @@ use super::{Manifest, Source};
 const BUILT_IN: &[(&str, &str)] = &[
     ("distcc", include_str!("../../adapters/distcc.json")),
     ("ib_console", include_str!("../../adapters/ib_console.json")),
+    ("icecc", include_str!("../../adapters/icecc.json")),
     ("local", include_str!("../../adapters/local.json")),
+    ("sccache", include_str!("../../adapters/sccache.json")),
     ("xgconsole", include_str!("../../adapters/xgconsole.json")),
 ];
 
@@ -247,14 +249,17 @@ mod tests {
         let user = folder(&[("mine.json", "")]);
         let expected = |name| {
             format!(
-                "no adapter is called {name:?}; known: distcc, ib_console, local, mine, xgconsole; a file needs a slash or .json at its end"
+                "no adapter is called {name:?}; known: distcc, ib_console, icecc, local, mine, sccache, xgconsole; a file needs a slash or .json at its end"
             )
         };
         for name in ["farmer", "", "..", "Local", "mine\n"] {
             assert_eq!(error(name, Some(user.path())), expected(name));
         }
         let none = user.path().join("none");
-        assert!(error("x", Some(&none)).contains("known: distcc, ib_console, local, xgconsole; "));
+        assert!(
+            error("x", Some(&none))
+                .contains("known: distcc, ib_console, icecc, local, sccache, xgconsole; ")
+        );
     }
 
     #[test]

@@ -49,6 +49,8 @@ words! {
         Direct = "direct",
         /// One file there, one file back, for a worker that unpacks, compiles and packs.
         Bundle = "bundle",
+        /// The tool ships the module, and beside it the files that it is told of.
+        Declared = "declared",
     }
 }
 
@@ -57,6 +59,34 @@ words! {
     pub enum HostList {
         /// By distcc's client: `distcc --show-hosts`.
         Distcc = "distcc",
+    }
+}
+
+words! {
+    /// What the request is that the tool gets.
+    pub enum Delivery {
+        /// A file, whole before the tool is started.
+        File = "file",
+        /// A named pipe, which the tool opens as soon as it has a host for the job; nothing is packed before.
+        Fifo = "fifo",
+    }
+}
+
+words! {
+    /// The file that brings worker and compiler to hosts that have neither.
+    pub enum Chroot {
+        /// An environment of icecream.
+        Icecream = "icecream",
+    }
+}
+
+words! {
+    /// Who assigns hosts to jobs, where the tool does that.
+    pub enum Scheduler {
+        /// icecream's scheduler.
+        Icecream = "icecream",
+        /// sccache-dist's, through a server of sccache that is the bridge's own.
+        Sccache = "sccache",
     }
 }
 
@@ -97,14 +127,22 @@ pub struct Manifest {
     pub command: Argv,
     /// What is changed in the environment of a command.
     pub env: Env,
+    /// What the request is that the tool gets.
+    pub request: Delivery,
+    /// What is shipped to hosts beside requests, if they need that.
+    pub environment: Option<Chroot>,
     /// What a batch is; there if, and only if, jobs are handed over so.
     pub batch: Option<Batch>,
     /// How the hosts are known, if the bridge places jobs itself.
     pub hosts: Option<HostList>,
+    /// Who assigns hosts, if that is known.
+    pub scheduler: Option<Scheduler>,
+    /// By how much the tool is nicer than the bridge, 0 to 19.
+    pub nice: u8,
     /// What shows that the tool has started a job on this machine.
     pub tripwire: Option<Tripwire>,
     /// Jobs in flight that the bridge starts itself, unless the user says otherwise; there if, and only if, the
-    /// place is a farm whose hosts are not known, or the tool wraps the bridge.
+    /// place is a farm of which neither hosts nor scheduler are known, or the tool wraps the bridge.
     pub slots: Option<NonZeroU32>,
     /// What exit codes mean; see [`Manifest::failure`].
     pub exit: Vec<ExitRule>,
@@ -125,6 +163,7 @@ impl Manifest {
         let asks_for = match self {
             Manifest { shipping: Shipping::Bundle, .. } => "sends bundles to workers",
             Manifest { tripwire: Some(_), .. } => "has a tripwire, which is a shell script",
+            Manifest { scheduler: Some(_), .. } => "asks a farm's scheduler for room",
             Manifest { hosts: Some(_), .. } => "has the bridge choose among distcc's hosts",
             _ => return Ok(()),
         };
@@ -144,7 +183,7 @@ impl Manifest {
             .ok()
             .and_then(|code| self.exit.iter().find(|rule| rule.codes.contains(&code)));
         let unlisted = match (self.hand_over, self.shipping) {
-            (HandOver::Each, Shipping::Direct) => Meaning::CompilerError,
+            (HandOver::Each, Shipping::Direct | Shipping::Declared) => Meaning::CompilerError,
             _ => Meaning::Unreachable,
         };
         Some(rule.map_or((unlisted, None), |rule| (rule.means, rule.say.as_deref())))
@@ -205,6 +244,8 @@ pub struct Tripwire {
 /// What is changed in the environment of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
+    /// Names of variables that are inherited; all of them if there is no such list.
+    pub only: Option<Vec<String>>,
     /// Variables to set, with their values.
     pub set: Vec<(String, Template)>,
     /// Variables to remove.

@@ -14,7 +14,7 @@ mod words;
 
 pub use lookup::{Entry, available, load};
 pub use manifest::{
-    Batch, Env, ExitRule, HandOver, HostList, Manifest, Meaning, Place, Probe, Shipping, Source,
-    TaskFile, Tool, Tripwire,
+    Batch, Chroot, Delivery, Env, ExitRule, HandOver, HostList, Manifest, Meaning, Place, Probe,
+    Scheduler, Shipping, Source, TaskFile, Tool, Tripwire,
 };
 pub use template::{Argv, List, Scalar, Template, Values};

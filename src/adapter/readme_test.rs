@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::{HandOver, List, Manifest, Meaning, Place, Scalar, Shipping, Source, TaskFile};
+use super::{
+    Chroot, Delivery, HandOver, HostList, List, Manifest, Meaning, Place, Scalar, Scheduler,
+    Shipping, Source, TaskFile,
+};
 
 const README: &str = include_str!("../../adapters/README.md");
 
@@ -64,9 +67,17 @@ fn the_readme_names_every_word_of_a_closed_key() {
     };
     assert_eq!(words("place"), Place::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
     assert_eq!(words("hand_over"), HandOver::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+    assert_eq!(
+        words("scheduler"),
+        Scheduler::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>()
+    );
     assert_eq!(words("shipping"), Shipping::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>());
-    let known = TaskFile::ALL.iter().map(|w| w.to_string()).collect::<Vec<_>>();
-    assert_eq!(words("batch.task_file"), known);
+    let named = |key, word: String| assert!(words(key).contains(&word), "{key}: {word}");
+    Delivery::ALL.iter().for_each(|word| named("request", word.to_string()));
+    Chroot::ALL.iter().for_each(|word| named("environment", word.to_string()));
+    Scheduler::ALL.iter().for_each(|word| named("scheduler", word.to_string()));
+    HostList::ALL.iter().for_each(|word| named("hosts", word.to_string()));
+    TaskFile::ALL.iter().for_each(|word| named("batch.task_file", word.to_string()));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::strict::{Members, Object, Texts};
-use super::{HandOver, HostList, Meaning, Place, Shipping, TaskFile};
+use super::{Chroot, Delivery, HandOver, HostList, Meaning, Place, Scheduler, Shipping, TaskFile};
 
 /// The version of the format that this program reads.
 const SCHEMA: u64 = 1;
@@ -29,8 +29,12 @@ pub(super) struct Raw {
     pub(super) command: Vec<String>,
     #[serde(default)]
     pub(super) env: Object<RawEnv>,
+    pub(super) request: Option<Delivery>,
+    pub(super) environment: Option<Chroot>,
     pub(super) batch: Option<Object<RawBatch>>,
     pub(super) hosts: Option<HostList>,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) nice: Option<u8>,
     pub(super) tripwire: Option<Object<RawTripwire>>,
     pub(super) slots: Option<u32>,
     #[serde(default)]
@@ -44,6 +48,7 @@ pub(super) struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEnv {
+    pub(super) only: Option<Vec<String>>,
     #[serde(default)]
     pub(super) set: Members,
     #[serde(default)]
@@ -150,7 +155,7 @@ mod tests {
             ),
             (
                 json!({"env": {"add": {}}}),
-                "env.add: unknown field `add`, expected `set` or `unset`",
+                "env.add: unknown field `add`, expected one of `only`, `set`, `unset`",
             ),
             (
                 json!({"exit": [{"codes": "1", "means": "busy", "retry": 1}]}),
@@ -214,7 +219,7 @@ mod tests {
         );
         assert_eq!(
             problem(json!({"shipping": "pigeon"})),
-            "shipping: unknown word \"pigeon\"; known: \"direct\", \"bundle\""
+            "shipping: unknown word \"pigeon\"; known: \"direct\", \"bundle\", \"declared\""
         );
     }
 

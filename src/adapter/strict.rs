@@ -111,6 +111,9 @@ deserialize_words!(
     super::HandOver,
     super::Shipping,
     super::TaskFile,
+    super::Delivery,
+    super::Chroot,
     super::HostList,
+    super::Scheduler,
     super::Meaning
 );

@@ -29,6 +29,14 @@ words! {
         Response = "response",
         /// The host that the bridge has chosen, as the tool wants it.
         Host = "host",
+        /// The address of the tool's server, where the bridge has one of its own.
+        Server = "server",
+        /// The files that the job reads beside the module: absolute, with colons between them.
+        Declared = "declared",
+        /// What decides about the compiler's objects, as one digest.
+        Identity = "identity",
+        /// The environment that is shipped to hosts, as the tool wants it named.
+        Environment = "environment",
         /// A folder of the link's own, for what the tool keeps while it runs.
         Private = "private",
         /// Seconds that an attempt may take.
@@ -276,7 +284,7 @@ mod tests {
     #[test]
     fn an_unknown_placeholder_is_answered_with_the_known_ones() {
         let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, \
-                     {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
+                     {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, \
                      {outputs...}, {bridge...}";
         for name in ["foo", "", "...", "Job", " job", "job....", "foo..."] {
             let expected = format!("unknown placeholder {{{name}}}; {known}");

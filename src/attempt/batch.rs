@@ -102,16 +102,8 @@ fn tell(setup: &Setup, folder: &Path, tasks: &[Task]) -> anyhow::Result<Command>
     };
     let path = folder.join("tasks.xml");
     taskfile::write(kind.task_file, &batch, tasks, &path)?;
-    let names = Names {
-        object: String::new(),
-        index: None,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
-        request: path.to_str().context("the scratch folder is not UTF-8")?.to_owned(),
-        response: String::new(),
-        host: String::new(),
-        private: setup.private.clone(),
-    };
+    let request = path.to_str().context("the scratch folder is not UTF-8")?.to_owned();
+    let names = Names { request, ..setup.names() };
     let mut command = client(setup, tasks[0].number, Place::Farm, &names)?;
     if plan.limits.fallback == Fallback::Never {
         command.args.extend(kind.never_here.iter().cloned());

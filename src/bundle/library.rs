@@ -1,4 +1,4 @@
-//! The inputs of a link, as bundles see them: each is read and hashed once, by the first job that needs
+//! The inputs of a link, as bundles and cache keys see them: each is read and hashed once, by the first job that needs
 //! it, however many import it. Holds no content. Does not know jobs.
 
 use std::collections::HashMap;
@@ -10,6 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::Digest;
 use crate::bitcode;
 use crate::jobfile::Text;
+
+/// What is in the bitcode of a module with the debug information of Windows, which holds clang's command
+/// line and working directory.
+const CODEVIEW: &[u8] = b"CodeView";
 
 /// What a file held when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,7 @@ pub struct Library {
 struct Known {
     content: OnceLock<Result<Content, String>>,
     hash: OnceLock<Result<Option<[u32; 5]>, String>>,
+    codeview: OnceLock<Result<bool, String>>,
 }
 
 impl Library {
@@ -72,6 +77,18 @@ impl Library {
             bitcode::module_hash(&bytes).map_err(|refusal| format!("{path}: {refusal}"))
         };
         self.known(path).hash.get_or_init(read).clone()
+    }
+
+    /// Whether the module at `path` has the debug information of Windows.
+    ///
+    /// # Errors
+    /// The file cannot be read; the text names it.
+    pub fn has_codeview(&self, path: &Text) -> Result<bool, String> {
+        let read = || {
+            let bytes = fs::read(Path::new(&**path)).map_err(|error| format!("{path}: {error}"))?;
+            Ok(bytes.windows(CODEVIEW.len()).any(|part| part == CODEVIEW))
+        };
+        self.known(path).codeview.get_or_init(read).clone()
     }
 
     fn known(&self, path: &Text) -> Arc<Known> {

@@ -104,6 +104,9 @@ pub struct Request {
     pub time_limit_s: u64,
     /// Slots that the job takes of a host.
     pub weight: u32,
+    /// The files of the environment that the job runs in, where it runs in one that the bridge has sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<Shipped>,
     /// Those held pieces that the host may not have yet: another request that is on its way there carries
     /// them. The worker waits a little for these.
     #[serde(default)]
@@ -130,6 +133,20 @@ impl File {
     fn length(&self) -> u64 {
         self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.length))
     }
+}
+
+/// A file of an environment, by which it is known again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shipped {
+    /// Its path below the environment's root, as in `opt/llvm/bin/clang`.
+    pub path: String,
+    /// Bytes.
+    pub length: u64,
+    /// The build id of its ELF header, in hex, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// The digest of its content.
+    pub blake3: Digest,
 }
 
 /// A part of a file.
@@ -199,6 +216,11 @@ pub enum Answer {
         /// The oldest it reads.
         oldest: u16,
     },
+    /// The files here are not those that the request says were sent.
+    Altered {
+        /// Which.
+        reason: String,
+    },
     /// The compiler here would make other bytes.
     OtherCompiler {
         /// What differs.
@@ -251,6 +273,7 @@ impl fmt::Display for Answer {
             Answer::CannotRead { newest, oldest } => {
                 write!(f, "the worker reads formats {oldest} to {newest}, this is {FORMAT}")
             }
+            Answer::Altered { reason } => because(f, "environment altered", reason),
             Answer::OtherCompiler { reason } => because(f, "another compiler", reason),
             Answer::MissingPieces { pieces } => {
                 write!(f, "{} pieces are not on the host", pieces.len())

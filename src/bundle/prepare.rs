@@ -9,7 +9,7 @@ use std::path::Path;
 use super::write::Writer;
 use super::{
     Content, Digest, FILES_LIMIT, File, Kind, Library, Limits, Names, Nonce, NotPacked, Piece,
-    Request, args, name,
+    Request, Shipped, args, name,
 };
 use crate::bitcode::{self, Agreement, Change, Shard};
 use crate::jobfile::{Job, Text};
@@ -26,6 +26,8 @@ pub struct About {
     pub host: String,
     /// The compiler of all jobs.
     pub compiler: Identity,
+    /// The files of the environment that the bridge sends with the jobs; empty if it sends none.
+    pub environment: Vec<Shipped>,
     /// Seconds that a compiler may take.
     pub time_limit_s: u64,
 }
@@ -112,7 +114,7 @@ pub fn prepare(
 /// Prepares a request that asks only whether a host would do jobs like those of its link; of `args` the target
 /// and the like decide about config files.
 pub fn probe(about: &About, args: Vec<String>) -> Prepared {
-    let About { link, user, host, compiler, time_limit_s } = about.clone();
+    let About { link, user, host, compiler, environment, time_limit_s } = about.clone();
     let request = Request {
         nonce: Nonce::NONE,
         bridge: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,6 +129,7 @@ pub fn probe(about: &About, args: Vec<String>) -> Prepared {
         compiler,
         time_limit_s,
         weight: 1,
+        environment,
         in_flight: Vec::new(),
     };
     Prepared { request, sources: Vec::new() }
@@ -198,6 +201,13 @@ impl Prepared {
     /// Bytes that the job's files take on the far side.
     pub fn unpacked(&self) -> u64 {
         self.request.files.iter().fold(0, |sum, file| sum.saturating_add(file.length()))
+    }
+
+    /// Bytes of the pieces that the bundle holds and that other jobs may need too: all but the index.
+    pub fn shared_inline(&self) -> u64 {
+        let index = |file: usize| self.request.files[file].name == args::INDEX;
+        let shared = inline(&self.request).into_iter().filter(|(file, _)| !index(*file));
+        shared.map(|(_, piece)| piece.length).sum()
     }
 
     /// Writes the bundle to `out`, from its beginning, with a new nonce. Returns its length in bytes.

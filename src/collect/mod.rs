@@ -93,14 +93,42 @@ impl Scratch {
         std::path::absolute(self.bundles.join("tool"))
     }
 
-    /// The names of the bundles that go to and come from a worker in an attempt; absolute, since the clients of
-    /// farms need the whole path, and with a suffix that distcc and icecream ship unread.
+    /// The folder for entries of a cache while they are used; absolute. It is not made yet.
     ///
     /// # Errors
     /// The current folder has no name.
-    pub fn bundles(&self, job: usize, attempt: usize) -> io::Result<[PathBuf; 2]> {
-        let stem = std::path::absolute(self.bundles.join(format!("j{job}a{attempt}")))?;
-        Ok([stem.with_extension("i"), stem.with_extension("out")])
+    pub fn cache(&self) -> io::Result<PathBuf> {
+        std::path::absolute(self.bundles.join("cache"))
+    }
+
+    /// The names of the bundles that go to and come from a worker in an attempt; absolute, since the clients of
+    /// farms need the whole path, and with a suffix that distcc and icecream ship unread.
+    /// The folder of the bundles of the link that makes `output`; absolute. Monitors of farms show its last part.
+    ///
+    /// # Errors
+    /// The current folder has no name.
+    pub fn requests(&self, output: &str) -> io::Result<PathBuf> {
+        let name = Path::new(output).file_name().and_then(|name| name.to_str());
+        std::path::absolute(self.bundles.join(plain(name.unwrap_or("link"))))
+    }
+
+    /// The names of the bundles that go to and come from a worker in an attempt of the job that compiles `module`,
+    /// in the folder of the [`requests`](Scratch::requests): with an ending that distcc and icecream ship unread,
+    /// and none of the names that icecream keeps here.
+    ///
+    /// # Errors
+    /// The current folder has no name.
+    pub fn bundles(
+        &self,
+        (job, attempt): (usize, usize),
+        module: &str,
+        output: &str,
+    ) -> io::Result<[PathBuf; 2]> {
+        let folder = self.requests(output)?;
+        let again = if attempt > 1 { format!("a{attempt}") } else { String::new() };
+        let module = Path::new(module).file_name().and_then(|name| name.to_str());
+        let stem = format!("j{job}{again}.{}", plain(module.unwrap_or("module")));
+        Ok(["i", "out"].map(|end| folder.join(format!("{stem}.{end}"))))
     }
 
     /// A name for this attempt at `output`, with the same ending.
@@ -110,6 +138,13 @@ impl Scratch {
         // Built from the text as it is: `./a.o` stays beside `./`.
         format!("{}{}{SEPARATOR}{job}.{attempt}.{ending}", &output[..end], self.name)
     }
+}
+
+/// A name that nothing on its way needs to quote.
+fn plain(name: &str) -> String {
+    const LONGEST: usize = 80;
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    name.chars().take(LONGEST).map(|c| if harmless(c) { c } else { '_' }).collect()
 }
 
 fn folder_of(output: &str) -> &Path {
@@ -230,13 +265,15 @@ mod tests {
     #[test]
     fn bundles_lie_where_they_are_wanted() {
         let scratch = Scratch::new("7f", ["a.o"].into_iter(), Some(Path::new("/fast")));
-        let expected = ["/fast/.dtlto-bridge-7f/j3a1.i", "/fast/.dtlto-bridge-7f/j3a1.out"];
-        assert_eq!(scratch.bundles(3, 1).unwrap(), expected.map(PathBuf::from));
+        let bundles = |attempt| scratch.bundles((3, attempt), "o/a b(ü.o", "out/app").unwrap();
+        let expected =
+            ["i", "out"].map(|end| format!("/fast/.dtlto-bridge-7f/app/j3.a_b__.o.{end}"));
+        assert_eq!(bundles(1), expected.map(PathBuf::from));
+        assert_eq!(bundles(2)[0], Path::new("/fast/.dtlto-bridge-7f/app/j3a2.a_b__.o.i"));
         assert_eq!(scratch.private().unwrap(), Path::new("/fast/.dtlto-bridge-7f/tool"));
         assert_eq!(scratch.folders().count(), 2);
         let beside = Scratch::new("7f", ["/o/a.o"].into_iter(), None);
-        let [request, _] = beside.bundles(3, 1).unwrap();
-        assert_eq!(request, Path::new("/o/.dtlto-bridge-7f/j3a1.i"));
+        assert_eq!(beside.requests("/").unwrap(), Path::new("/o/.dtlto-bridge-7f/link"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,42 +36,65 @@ pub(super) struct Table {
     pub(super) well: bool,
 }
 
+/// Asks all hosts but the `forbidden` whether they would do jobs of `compiler`.
+impl Table {
+    pub(super) fn good(&mut self, what: &str) {
+        self.text += &format!("ok   {what}\n");
+    }
+
+    pub(super) fn note(&mut self, what: &str) {
+        self.text += &format!("note {what}\n");
+    }
+
+    pub(super) fn bad(&mut self, what: &str, next: &str) {
+        self.well = false;
+        self.text += &format!("FAIL {what}\n     next: {next}\n");
+    }
+}
+
 /// Asks all hosts whether they would do jobs of `compiler`.
 ///
 /// # Errors
 /// They cannot be asked.
 pub(super) fn table(
-    kind: HostList,
+    (kind, forbidden): (HostList, &[String]),
     tool: &str,
     (manifest, compiler): (&Manifest, Option<&str>),
     environment: &Environment,
 ) -> anyhow::Result<Table> {
     let list = probe::hosts(kind, tool, &Groups::new(None))?;
+    let (left_out, asked): (Vec<Host>, Vec<Host>) =
+        list.hosts.into_iter().partition(|host| probe::is_forbidden(host, forbidden));
     let folder = tempfile::tempdir().context("a folder for requests")?;
     let compiler = find_compiler(compiler)?;
     let private = folder.path().join("private");
     let setup = setup(manifest, tool, compiler, private, environment)?;
     farm::prepare_tool(&setup)?;
-    let found = ask(&setup, &list.hosts);
+    let found = ask(&setup, &asked);
     if let (Some(cache), Some(parcels)) = (&environment.cache, &setup.parcels) {
-        let verdicts = list.hosts.iter().zip(&found).map(|(host, found)| (host, &found.0));
+        let verdicts = asked.iter().zip(&found).map(|(host, found)| (host, &found.0));
         fleet::remember(cache, parcels.compiler(), verdicts);
     }
     let mut text = format!("hosts, asked for {}:\n", setup.compiler.display());
-    text += &rows(&list.hosts, &found);
+    let answers = asked.iter().zip(&found).map(|(host, found)| (host, Some(found)));
+    text += &rows(answers.chain(left_out.iter().map(|host| (host, None))));
     for note in &list.notes {
         let _ = writeln!(text, "note {}: {}", note.entry, note.reason);
     }
-    for (host, (verdict, _)) in list.hosts.iter().zip(&found) {
+    for (host, (verdict, _)) in asked.iter().zip(&found) {
         if let Some(step) = verdict.next_step() {
             let _ = writeln!(text, "FAIL {}: {}\n     next: {step}", host.name, verdict.words());
         }
+    }
+    if asked.is_empty() {
+        text +=
+            "FAIL no host is left\n     next: see the notes, and which hosts an override forbids\n";
     }
     let well = !found.is_empty() && found.iter().all(|(verdict, _)| verdict.is_good());
     Ok(Table { text, well })
 }
 
-fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
+pub(super) fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
     match named {
         Some(name) => cli::find_program(name),
         None => COMPILERS.iter().find_map(|name| cli::find_program(name).ok()).with_context(|| {
@@ -80,7 +104,7 @@ fn find_compiler(named: Option<&str>) -> anyhow::Result<PathBuf> {
 }
 
 /// What a link of one job would have; the job is never run.
-fn setup(
+pub(super) fn setup(
     manifest: &Manifest,
     tool: &str,
     compiler: PathBuf,
@@ -99,7 +123,8 @@ fn setup(
     let file = JobFile::parse(file.as_bytes())?;
     let plan = Plan::new(file, manifest.clone(), local, &options, cores());
     let asker = farm::Asker { link: "doctor", math: options.math, environment };
-    let parcels = asker.parcels(&plan, &compiler).map_err(|why| anyhow!("{why}"))?;
+    let toolchain = asker.toolchain(&plan, &compiler).map_err(|why| anyhow!("{why}"))?;
+    let parcels = asker.parcels(&plan, &toolchain, &Arc::default());
     let setup = Setup {
         plan,
         inputs: Inputs::default(),
@@ -110,7 +135,13 @@ fn setup(
         parcels,
         private: private.display().to_string(),
         path: None,
+        environment: OnceLock::new(),
         hosts: Vec::new(),
+        dist: None,
+        toolchain: None,
+        library: Arc::default(),
+        inherited: None,
+        inside_farm: false,
         digests: false,
     };
     Ok(farm::with_path(setup, environment))
@@ -149,26 +180,29 @@ fn ask(setup: &Setup, hosts: &[Host]) -> Vec<(Verdict, Duration)> {
     found
 }
 
-fn rows(hosts: &[Host], found: &[(Verdict, Duration)]) -> String {
+/// A host that was not asked, for an override forbids it, has no answer.
+fn rows<'a>(found: impl Iterator<Item = (&'a Host, Option<&'a (Verdict, Duration)>)>) -> String {
     const HEAD: [&str; 7] =
         ["host", "reachable", "worker", "clang", "allowed", "slots", "round trip"];
     let mut rows = vec![HEAD.map(str::to_owned)];
-    for (host, (verdict, took)) in hosts.iter().zip(found) {
-        let [reachable, worker, clang, allowed] = match verdict {
-            Verdict::Good { .. } => ["yes", "yes", "same", "yes"],
-            Verdict::WorkerMissing => ["yes", "missing", "?", "yes"],
-            Verdict::NotAllowed => ["yes", "?", "?", "no"],
-            Verdict::OtherClang(_) => ["yes", "yes", "other", "yes"],
-            Verdict::Down(_) => ["no", "?", "?", "?"],
-            Verdict::Refused(_) => ["yes", "refuses", "?", "?"],
+    for (host, answer) in found {
+        let [reachable, worker, clang, allowed] = match answer.map(|(verdict, _)| verdict) {
+            Some(Verdict::Good { .. }) => ["yes", "yes", "same", "yes"],
+            Some(Verdict::WorkerMissing) => ["yes", "missing", "?", "yes"],
+            Some(Verdict::NotAllowed) => ["yes", "?", "?", "no"],
+            Some(Verdict::OtherClang(_)) => ["yes", "yes", "other", "yes"],
+            Some(Verdict::Down(_)) => ["no", "?", "?", "?"],
+            Some(Verdict::Refused(_)) => ["yes", "refuses", "?", "?"],
+            None => ["?", "?", "?", "?"],
         };
         let name = match host.kind {
             Kind::Tcp => host.name.clone(),
             Kind::Ssh => format!("{} (ssh)", host.name),
         };
-        let trip = match verdict.is_good() {
-            true => format!("{} ms", took.as_millis()),
-            false => "-".to_owned(),
+        let trip = match answer {
+            Some((Verdict::Good { .. }, took)) => format!("{} ms", took.as_millis()),
+            Some(_) => "-".to_owned(),
+            None => "not asked: an override forbids it".to_owned(),
         };
         let cells = [reachable, worker, clang, allowed].map(str::to_owned);
         let [reachable, worker, clang, allowed] = cells;

@@ -32,17 +32,19 @@ pub fn hosts(kind: HostList, tool: &str, groups: &Groups) -> anyhow::Result<List
     list::read(&entries.join("\n"), &said.join("\n"))
 }
 
+/// `host` is one of those that are forbidden, each by its name or its address without the port.
+pub fn is_forbidden(host: &Host, forbidden: &[String]) -> bool {
+    let address = host.address.as_ref().map(|(address, _)| address);
+    forbidden.iter().any(|name| *name == host.name || Some(name) == address)
+}
+
 /// The hosts of a list that may get jobs, without those that are forbidden.
 ///
 /// # Errors
 /// None is left.
 pub fn usable(list: List, forbidden: &[String]) -> anyhow::Result<Vec<Host>> {
-    let named = |host: &Host, name: &String| {
-        *name == host.name || host.address.as_ref().is_some_and(|(address, _)| address == name)
-    };
-    let hosts: Vec<Host> = list.hosts.into_iter().collect();
     let (left_out, hosts): (Vec<Host>, Vec<Host>) =
-        hosts.into_iter().partition(|host| forbidden.iter().any(|name| named(host, name)));
+        list.hosts.into_iter().partition(|host| is_forbidden(host, forbidden));
     if hosts.is_empty() {
         let notes = list.notes.iter().map(|note| format!("{}: {}", note.entry, note.reason));
         let out = left_out.iter().map(|host| format!("{}: forbidden by an override", host.name));
@@ -80,19 +82,15 @@ fn sent(
 ) -> anyhow::Result<Verdict> {
     let nonce = parcels.pack_probe(request).map_err(anyhow::Error::from)?;
     let names = Names {
-        object: String::new(),
-        index: None,
-        tool: setup.tool.clone(),
-        link: setup.link.clone(),
         request: request.display().to_string(),
         response: response.display().to_string(),
         host: host.spec.clone(),
-        private: setup.private.clone(),
+        ..setup.names()
     };
     let command = client(setup, 0, Place::Farm, &names)?;
     let ended = groups.run(&command, on_start)?;
     let answer = match ended.status.success() {
-        true => parcels.open_probe(response, nonce),
+        true => parcels.open_probe(response, nonce).1,
         false => Answer::None,
     };
     Ok(Verdict::of(ended.status.code(), &String::from_utf8_lossy(&ended.output), answer))

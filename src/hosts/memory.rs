@@ -1,12 +1,13 @@
 //! What links remember of hosts for each other, in one small file of the user's cache folder. It is a help and
-//! no more: damaged, missing or from the future, it counts as empty. It knows no clock but the caller's.
+//! no more: damaged, missing or from the future, it counts as empty. What is remembered knows no clock but the
+//! caller's.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -190,6 +191,46 @@ impl Memory {
     }
 }
 
+/// Seconds since 1970.
+pub fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// What is remembered of one farm as a whole, where its hosts are not known.
+#[derive(Clone, Debug)]
+pub struct FarmMemory {
+    memory: Memory,
+    farm: String,
+}
+
+impl FarmMemory {
+    /// The farm with the key `farm`, in the bridge's own `folder` of the user's cache folder.
+    pub fn new(folder: &Path, farm: String) -> Self {
+        FarmMemory { memory: Memory::new(folder), farm }
+    }
+
+    /// Why the farm is to be left alone, if it is.
+    pub fn dead(&self) -> Option<String> {
+        let all = self.memory.read();
+        let (reason, seconds) = all.dead_farm(unix_now(), &self.farm)?;
+        Some(format!("{reason} (not asked again for {seconds} s)"))
+    }
+
+    /// Lets the next links know that it is of no use.
+    pub fn note_dead(&self, reason: &str) {
+        // What cannot be remembered is found out again.
+        let now = unix_now();
+        let _ = self.memory.update(now, |all| all.note_dead_farm(now, &self.farm, reason));
+    }
+
+    /// Lets the next links know that it works, if they were told otherwise.
+    pub fn note_works(&self) {
+        if self.memory.read().farms.contains_key(&self.farm) {
+            let _ = self.memory.update(unix_now(), |all| all.note_farm_works(&self.farm));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +269,19 @@ mod tests {
         all.note_farm_works("farm");
         all.note_dead_farm(now, "farm", "again");
         assert_eq!(all.dead_farm(now, "farm"), Some(("again", 60)));
+    }
+
+    #[test]
+    fn a_farm_that_works_again_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let farm = FarmMemory::new(folder.path(), farm_key(["icecc", "x"]));
+        assert_eq!(farm.dead(), None);
+        farm.note_dead("no scheduler");
+        let words = farm.dead().unwrap();
+        assert!(words.starts_with("no scheduler (not asked again for "), "{words}");
+        assert_eq!(FarmMemory::new(folder.path(), farm_key(["icecc", "y"])).dead(), None);
+        farm.note_works();
+        assert_eq!(farm.dead(), None);
     }
 
     #[test]

@@ -3,18 +3,26 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use crate::adapter::{Place, Shipping};
 use crate::attempt::Setup;
-use crate::bundle::About;
+use crate::bundle::{About, Library};
+use crate::cache;
+use crate::cache::dist::Dist;
 use crate::cli::{Environment, Math};
 use crate::os;
 use crate::parcel::{self, Parcels};
 use crate::plan::Plan;
 use crate::policy;
-use crate::toolchain::{self, Identity};
+use crate::process::Groups;
+use crate::toolchain::{self, Identity, Toolchain};
+
+/// sccache's server must be there after this time: it gives its storage up after 10 s.
+const SERVER_TIME: Duration = Duration::from_secs(12);
 
 /// Who asks a farm.
 pub struct Asker<'a> {
@@ -27,11 +35,8 @@ pub struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// What bundles share, if the adapter ships any; the error says why no job can travel.
-    pub fn parcels(&self, plan: &Plan, compiler: &Path) -> Result<Option<Parcels>, String> {
-        if plan.adapter.shipping != Shipping::Bundle {
-            return Ok(None);
-        }
+    /// The compiler, looked through; the error says why no job can travel or have a key.
+    pub fn toolchain(&self, plan: &Plan, compiler: &Path) -> Result<Toolchain, String> {
         let environment = self.environment;
         let set = |name: &str| environment.shown.contains_key(name);
         if let Some(why) = policy::environment_keeps_home(set) {
@@ -49,18 +54,55 @@ impl Asker<'_> {
             target: args.iter().find_map(|arg| arg.strip_prefix("--target=")),
             no_default_config: args.iter().any(|arg| &**arg == "--no-default-config"),
             variables: &environment.toolchain,
+            ..toolchain::Options::default()
         };
-        let toolchain = toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
-            .map_err(|unknown| unknown.to_string())?;
+        toolchain::identify(compiler, args.first().map(|arg| &**arg), &looked)
+            .map_err(|unknown| unknown.to_string())
+    }
+
+    /// What bundles share, if the adapter ships any.
+    pub fn parcels(
+        &self,
+        plan: &Plan,
+        toolchain: &Toolchain,
+        library: &Arc<Library>,
+    ) -> Option<Parcels> {
+        if plan.adapter.shipping != Shipping::Bundle {
+            return None;
+        }
+        let environment = self.environment;
         let (user, host) = parcel::claims(environment.user.as_deref());
         let about = About {
             link: self.link.to_owned(),
             user,
             host,
             compiler: wanted(&toolchain.identity, self.math),
+            environment: Vec::new(),
             time_limit_s: plan.limits.farm_time.as_secs(),
         };
-        Ok(Some(Parcels::new(&plan.file, toolchain, about)))
+        Some(Parcels::new(&plan.file, toolchain.clone(), library.clone(), about))
+    }
+}
+
+impl Asker<'_> {
+    /// sccache's farm; the error says why it cannot be used.
+    pub fn dist(&self, tool: &str, compiler: &str) -> Result<Dist, String> {
+        let about = cache::About {
+            tool: tool.into(),
+            private: "/".into(),
+            kept: None,
+            environment: self.environment.caches.clone(),
+            groups: Groups::new(None),
+            deadline: Instant::now() + SERVER_TIME,
+        };
+        Dist::open(&about, compiler).map_err(|trouble| trouble.to_string())
+    }
+
+    /// The variables that the adapter's tool inherits, if not all of them.
+    pub fn inherited(&self, plan: &Plan) -> Option<Vec<(String, String)>> {
+        let only = plan.adapter.env.only.as_ref()?;
+        let value = |name: &String| self.environment.shown.get(name)?.clone();
+        Some(only.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect())
     }
 }
 
@@ -108,6 +150,8 @@ pub fn prepare_tool(setup: &Setup) -> anyhow::Result<()> {
     }
     let folder = Path::new(&setup.private);
     fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    let requests = setup.scratch.requests(&setup.plan.file.linker_output)?;
+    fs::create_dir_all(&requests).with_context(|| requests.display().to_string())?;
     if let Some(tripwire) = &setup.plan.adapter.tripwire {
         let path = folder.join(&tripwire.program);
         let text = format!("#!/bin/sh\nexit {}\n", tripwire.code);

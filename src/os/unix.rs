@@ -1,10 +1,12 @@
 //! Unix, and of it Linux above all.
 
 mod files;
+mod pipes;
 mod processes;
 mod watch;
 
 pub use files::*;
+pub use pipes::*;
 pub use processes::*;
 pub use watch::*;
 
@@ -17,7 +19,7 @@ pub const CONFIG: (&str, &str) = ("XDG_CONFIG_HOME", ".config");
 pub const CACHE: (&str, &str) = ("XDG_CACHE_HOME", ".cache");
 /// A terminal of which `TERM` says nothing cannot move its cursor.
 pub const TERM_IS_TOLD: bool = true;
-/// Farms are used whose clients take bundles or are kept from compiling here, and workers can be run.
+/// Farms are used whose clients take bundles or are kept from compiling here, and caches; workers can be run.
 pub const FARMS: bool = true;
 
 /// Shells here split command lines by the rules of Windows.
@@ -26,6 +28,11 @@ pub const WINDOWS_LINES: bool = false;
 /// What a compiler printed, as standard error takes it.
 pub fn printable(text: &[u8]) -> Cow<'_, [u8]> {
     text.into()
+}
+
+/// This user may do everything.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// A user and a host as they are called here.

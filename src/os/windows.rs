@@ -4,11 +4,13 @@
 
 mod files;
 mod machine;
+mod pipes;
 mod processes;
 mod watch;
 
 pub use files::*;
 pub use machine::*;
+pub use pipes::*;
 pub use processes::*;
 pub use watch::*;
 
@@ -22,10 +24,15 @@ pub const CONFIG: (&str, &str) = ("APPDATA", r"AppData\Roaming");
 pub const CACHE: (&str, &str) = ("LOCALAPPDATA", r"AppData\Local");
 /// A terminal of which `TERM` says nothing cannot move its cursor; here none says anything.
 pub const TERM_IS_TOLD: bool = false;
-/// Farms are used whose clients take bundles or are kept from compiling here, and workers can be run.
+/// Farms are used whose clients take bundles or are kept from compiling here, and caches; workers can be run.
 pub const FARMS: bool = false;
 /// Shells here split command lines by the rules of Windows.
 pub const WINDOWS_LINES: bool = true;
+
+/// What only those ask for who were refused before.
+fn not_here() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this needs Linux")
+}
 
 /// A text as the system takes it.
 fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {

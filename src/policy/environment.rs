@@ -18,5 +18,5 @@ const VARIABLES: &[(&str, &str)] = &[
 /// Why no job may leave this machine: a variable that `is_set`, and what it does.
 pub fn environment_keeps_home(is_set: impl Fn(&str) -> bool) -> Option<String> {
     let (name, what) = VARIABLES.iter().find(|(name, _)| is_set(name))?;
-    Some(format!("{name} is set: {what}; unset it to use the farm"))
+    Some(format!("{name} is set: {what}; unset it"))
 }

@@ -12,10 +12,11 @@ use std::io::{self, PipeWriter};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::os::{Group, Pid, Reading, Signal};
 
-pub use crate::os::allow_programs;
+pub use crate::os::{allow_programs, be_nicer, keep_descriptors};
 
 /// What a program printed beyond this many bytes is left out of the middle.
 const OUTPUT_LIMIT: usize = 16 << 20;
@@ -77,7 +78,8 @@ impl Groups {
     /// # Errors
     /// It could not be started, or the groups were closed before that.
     pub fn run(&self, command: &Command, on_start: OnStart<'_>) -> io::Result<Ended> {
-        self.run_heard(command, on_start, &mut |_| ())
+        let (ended, _) = self.run_to_its_end(command, on_start, &mut |_| (), None)?;
+        Ok(ended)
     }
 
     /// The same; `hear` gets what the program prints as it comes.
@@ -90,6 +92,26 @@ impl Groups {
         on_start: OnStart<'_>,
         hear: Hear<'_>,
     ) -> io::Result<Ended> {
+        let (ended, _) = self.run_to_its_end(command, on_start, hear, None)?;
+        Ok(ended)
+    }
+
+    /// Runs `command`, and ends its group at `deadline`; `None` if that had to be.
+    ///
+    /// # Errors
+    /// As for [`Groups::run`].
+    pub fn run_by(&self, command: &Command, deadline: Instant) -> io::Result<Option<Ended>> {
+        let (ended, late) = self.run_to_its_end(command, &|_| (), &mut |_| (), Some(deadline))?;
+        Ok((!late).then_some(ended))
+    }
+
+    fn run_to_its_end(
+        &self,
+        command: &Command,
+        on_start: OnStart<'_>,
+        hear: Hear<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<(Ended, bool)> {
         let (reader, writer) = io::pipe()?;
         let mut reading = Reading::new(reader)?;
         let mut output = Output::new(OUTPUT_LIMIT);
@@ -99,12 +121,18 @@ impl Groups {
         };
         let (mut child, pid) = self.spawn(command, writer)?;
         on_start(pid);
-        let read = reading.until_end(&child, &mut take);
+        let read = reading.until_end(&child, deadline, &mut take).and_then(|ended| {
+            if !ended {
+                self.end(pid, Signal::KILL);
+                reading.until_end(&child, None, &mut take)?;
+            }
+            Ok(!ended)
+        });
         self.forget(pid);
         let status = child.wait()?;
-        read?;
+        let late = read?;
         reading.finish(&mut take);
-        Ok(Ended { status, output: output.finish() })
+        Ok((Ended { status, output: output.finish() }, late))
     }
 
     fn spawn(&self, command: &Command, output: PipeWriter) -> io::Result<(Child, Pid)> {
@@ -228,7 +256,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn shell(script: &str) -> Command {
         Command {
@@ -272,6 +300,17 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(5), "{grandchild} lives");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    #[test]
+    fn a_deadline_ends_a_program_and_its_children() {
+        let groups = Groups::new(None);
+        let begun = Instant::now();
+        let short = begun + Duration::from_millis(200);
+        assert!(groups.run_by(&shell("sleep 60 & sleep 60"), short).unwrap().is_none());
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        let ended = groups.run_by(&shell("exit 4"), begun + Duration::from_secs(30)).unwrap();
+        assert_eq!(ended.unwrap().status.code(), Some(4));
     }
 
     #[test]

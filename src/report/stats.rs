@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::adapter::Place;
 use crate::outcome::Outcome;
@@ -19,7 +19,7 @@ pub struct Stats {
     pub started: String,
     pub compiler: String,
     pub adapter: String,
-    pub cache: &'static str,
+    pub cache: String,
     pub linker_output: String,
     pub jobs: usize,
     pub failed: usize,
@@ -29,6 +29,8 @@ pub struct Stats {
     pub tool_local: usize,
     pub hosts: BTreeMap<String, usize>,
     pub bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caching: Option<Caching>,
     pub wall_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
@@ -53,7 +55,21 @@ pub struct Bytes {
     pub inputs: u64,
     pub distinct: u64,
     pub sent: u64,
+    pub pieces: u64,
     pub received: u64,
+}
+
+/// What a cache was good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the file")]
+pub struct Caching {
+    pub hits: usize,
+    pub misses: usize,
+    pub damaged: usize,
+    pub unanswered: usize,
+    pub not_cacheable: usize,
+    pub stored: usize,
+    pub not_stored: usize,
 }
 
 /// One job.
@@ -61,8 +77,7 @@ pub struct Bytes {
 #[allow(missing_docs, reason = "the names are those of the file")]
 pub struct Record {
     pub module: String,
-    #[serde(serialize_with = "place")]
-    pub place: Option<Place>,
+    pub place: Option<&'static str>,
     pub host: Option<String>,
     pub attempts: usize,
     pub outcome: Outcome,

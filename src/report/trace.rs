@@ -5,14 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::adapter::Place;
-
 /// The events of a link.
 #[derive(Debug)]
 pub struct Trace {
     start: Instant,
     events: Vec<Value>,
-    rows: Vec<(Place, usize)>,
+    rows: Vec<(&'static str, usize)>,
 }
 
 impl Trace {
@@ -21,11 +19,11 @@ impl Trace {
         Trace { start, events: Vec::new(), rows: Vec::new() }
     }
 
-    /// An attempt at a job, in row `slot` of its place.
+    /// An attempt at a job, or a call of the cache, in row `slot` of its place.
     pub fn attempt(
         &mut self,
         module: &str,
-        (place, slot): (Place, usize),
+        (place, slot): (&'static str, usize),
         began: Instant,
         took: Duration,
         result: &str,
@@ -33,12 +31,12 @@ impl Trace {
         let row = self.row(place, slot);
         let at = began.saturating_duration_since(self.start);
         self.events.push(json!({
-            "name": module, "cat": place.word(), "ph": "X", "pid": 1, "tid": row,
+            "name": module, "cat": place, "ph": "X", "pid": 1, "tid": row,
             "ts": micros(at), "dur": micros(took), "args": {"result": result},
         }));
     }
 
-    fn row(&mut self, place: Place, slot: usize) -> usize {
+    fn row(&mut self, place: &'static str, slot: usize) -> usize {
         let known = self.rows.iter().position(|row| *row == (place, slot));
         known.unwrap_or_else(|| {
             self.rows.push((place, slot));
@@ -72,7 +70,7 @@ mod tests {
         let mut trace = Trace::new(start);
         for slot in [0, 1, 0] {
             let ms = Duration::from_millis(5);
-            trace.attempt("a.o", (Place::Local, slot), start + ms, ms, "done");
+            trace.attempt("a.o", ("local", slot), start + ms, ms, "done");
         }
         let value: Value = serde_json::from_slice(&trace.finish()).unwrap();
         let events = value["traceEvents"].as_array().unwrap();

@@ -64,7 +64,8 @@ impl Run<'_> {
                 pid: None,
                 deadline: None,
                 timed_out: false,
-                lost: false,
+                lost: None,
+                taken: false,
             };
             self.running.insert(job, running);
             jobs.push(which);

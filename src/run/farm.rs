@@ -7,8 +7,10 @@ use crate::adapter::Place;
 use crate::attempt::Report;
 use crate::cli::Fallback;
 use crate::exit::Exit;
+use crate::hosts::memory::FarmMemory;
 use crate::outcome::Outcome;
 use crate::parcel::Travel;
+use crate::process;
 
 /// So many faults of the farm in a row, without a success between them, and it is left alone.
 const FAULTS_IN_A_ROW: usize = 8;
@@ -58,6 +60,21 @@ impl Run<'_> {
         self.local.push(size, job);
     }
 
+    /// The further attempts that the farm may make at the job of `report`. One that took too long gets one on
+    /// another host, where hosts are chosen here: where it was, it would take as long again.
+    pub(super) fn retries_left(&self, report: &Report) -> u32 {
+        let job = report.which.job;
+        let elsewhere = || {
+            let another = self.fleet.as_ref().is_some_and(|fleet| fleet.has_another(job));
+            another && self.jobs.timed_out(job) == 1
+        };
+        match report.outcome {
+            _ if !self.farm_works => 0,
+            Outcome::TimedOut if !elsewhere() => 0,
+            _ => self.setup.plan.limits.retries.saturating_sub(self.jobs.retries(job)),
+        }
+    }
+
     /// A farm that only fails is not asked again in this link.
     pub(super) fn weigh_farm(&mut self, report: &Report) {
         if self.fleet.is_some() {
@@ -66,7 +83,13 @@ impl Run<'_> {
         }
         match report.outcome {
             Outcome::Done | Outcome::CompilerError => self.faults_in_a_row = 0,
-            Outcome::FarmDown | Outcome::NotStarted => self.farm_is_down(&report.reason),
+            // A scheduler may want a job here while all hosts are busy.
+            Outcome::ToolLocal | Outcome::FarmBusy if self.farm_is_at_work() => {}
+            Outcome::FarmDown => {
+                self.remember_dead_farm(&report.reason);
+                self.farm_is_down(&report.reason);
+            }
+            Outcome::NotStarted => self.farm_is_down(&report.reason),
             Outcome::FarmFault
             | Outcome::FarmBusy
             | Outcome::FarmUnfit
@@ -75,7 +98,9 @@ impl Run<'_> {
             | Outcome::TimedOut => {
                 self.faults_in_a_row += 1;
                 if self.faults_in_a_row >= FAULTS_IN_A_ROW {
-                    self.farm_is_down(&format!("{} (the last of many faults)", report.reason));
+                    let reason = format!("{} (the last of many faults)", report.reason);
+                    self.remember_dead_farm(&reason);
+                    self.farm_is_down(&reason);
                 }
             }
             Outcome::MissingPieces | Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {
@@ -83,21 +108,70 @@ impl Run<'_> {
         }
     }
 
+    /// Uses a farm whose jobs need something shipped, once that is there; [`Message::Shipped`] tells.
+    pub fn await_shipment(&mut self) {
+        self.farm_ready = false;
+    }
+
+    /// What is known of the farm by earlier links.
+    pub fn with_memory(&mut self, memory: FarmMemory) {
+        self.farm_memory = Some(memory);
+    }
+
+    pub(super) fn shipped(&mut self, ready: Result<String, String>) {
+        self.farm_ready = true;
+        match ready {
+            Ok(environment) => drop(self.setup.environment.set(environment)),
+            Err(reason) => self.farm_is_down(&reason),
+        }
+    }
+
+    pub(super) fn farm_slots(&mut self, slots: usize) {
+        process::allow_programs(self.local_most + slots);
+        self.farm_most = slots;
+        self.reporter.detail(&format!("the farm's scheduler has room for {slots} jobs"));
+    }
+
+    pub(super) fn remember_dead_farm(&self, reason: &str) {
+        if let (Some(memory), true) = (&self.farm_memory, self.farm_works) {
+            memory.note_dead(reason);
+        }
+    }
+
+    pub(super) fn remember_farm_works(&self) {
+        if let (Some(memory), true) = (&self.farm_memory, self.jobs.made_at(Place::Farm) > 0) {
+            memory.note_works();
+        }
+    }
+
     pub(super) fn farm_is_down(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.farm_works, false) {
             return;
         }
+        self.farm_fault = reason.to_owned();
         let name = &self.setup.plan.adapter.name;
-        let left: Vec<usize> =
-            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
         if self.setup.plan.limits.fallback == Fallback::Local {
             self.reporter.notice(&format!("{name} is not used any more: {reason}; working here"));
-            left.into_iter().for_each(|job| self.go_home(job));
-        } else if !left.is_empty() {
+        }
+        let left: Vec<usize> =
+            self.farm.drain().chain(self.paused.drain(..).map(|(_, job)| job)).collect();
+        self.do_without_farm(left);
+    }
+
+    /// What becomes of jobs that were meant for a farm which is down.
+    pub(super) fn do_without_farm(&mut self, jobs: Vec<usize>) {
+        if self.setup.plan.limits.fallback == Fallback::Local {
+            return jobs.into_iter().for_each(|job| self.go_home(job));
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        let (name, reason) = (&self.setup.plan.adapter.name, &self.farm_fault);
+        if self.failed_for != Some(Exit::Farm) {
             self.reporter
                 .error(&format!("{name} cannot be used and nothing may run here: {reason}"));
-            left.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
-            self.failed_for = Some(Exit::Farm);
         }
+        jobs.into_iter().for_each(|job| self.jobs.fail_for_farm(job, reason));
+        self.failed_for = Some(Exit::Farm);
     }
 }

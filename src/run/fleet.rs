@@ -21,9 +21,17 @@ use crate::os::Signal;
 use crate::outcome::Outcome;
 
 impl Run<'_> {
-    /// Lets the bridge choose among the hosts of `fleet`. Those of which nothing is known are probed, all at
-    /// once.
+    /// Lets the bridge choose among the hosts of `fleet`, as soon as there is a job for them.
     pub fn with_fleet(&mut self, fleet: Fleet) {
+        if self.asking() > 0 && self.farm.is_empty() {
+            self.later = Some(fleet);
+        } else {
+            self.start_fleet(fleet);
+        }
+    }
+
+    /// Those hosts of which nothing is known are probed, all at once.
+    pub(super) fn start_fleet(&mut self, fleet: Fleet) {
         for id in fleet.unknown() {
             let host = fleet.host(id).clone();
             let (setup, groups, sender) =
@@ -140,7 +148,7 @@ impl Run<'_> {
 
     /// Tells of hosts on which attempts failed, each once.
     pub(super) fn tell_of_hosts(&mut self) {
-        if self.fleet.is_none() {
+        if self.fleet.is_none() && self.setup.plan.adapter.scheduler.is_none() {
             return;
         }
         for (host, (count, reason)) in self.jobs.troubles() {
@@ -181,7 +189,7 @@ impl Run<'_> {
             return;
         }
         if let Some(running) = self.running.get_mut(&job) {
-            running.lost = true;
+            running.lost = Some("its host does not answer any more".into());
             if let Some(pid) = running.pid {
                 self.groups.end(pid, Signal::KILL);
             }

@@ -17,12 +17,18 @@ const LAST_WAIT: Duration = Duration::from_millis(400);
 impl Run<'_> {
     /// Ends everything. A second signal ends it at once.
     pub(super) fn give_up(&mut self, signal: Option<i32>) -> End {
+        self.end_calls();
+        End { exit: Exit::JobFailed, signal, given_up: true }
+    }
+
+    /// Ends all programs that still run, those of the cache too.
+    pub(super) fn end_calls(&mut self) {
+        self.drop_waiting(true, true);
         self.groups.end_all(Signal::TERM);
         if !self.await_silence(GRACE) {
             self.groups.end_all(Signal::KILL);
             self.await_silence(LAST_WAIT);
         }
-        End { exit: Exit::JobFailed, signal, given_up: true }
     }
 
     /// Neither what came too late is taken nor what we ended is blamed.
@@ -35,13 +41,16 @@ impl Run<'_> {
     /// Waits until nothing runs any more; says whether that came to pass.
     fn await_silence(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        while !self.running.is_empty() {
+        while !self.running.is_empty() || self.calls() > 0 {
             let left = until.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Ended(report)) => self.came_too_late(*report),
                 Ok(Message::BatchEnded(reports)) => {
                     reports.into_iter().for_each(|report| self.came_too_late(report));
                 }
+                Ok(Message::Fed(fed)) => self.fed(*fed),
+                // Whatever it says comes too late.
+                Ok(Message::Asked(_)) => self.too_late(),
                 Ok(Message::Signal(_)) | Err(_) => return false,
                 Ok(_) => {}
             }

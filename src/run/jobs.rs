@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::adapter::Place;
 use crate::attempt::{Here, Report};
 use crate::outcome::Outcome;
-use crate::report::stats::{Output, Try, ms};
+use crate::report::stats::{Caching, Output, Try, ms};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum State {
     Open,
     /// Its outputs were taken; made at this place.
     Accepted(Place),
+    /// Its outputs were taken from the cache.
+    Cached,
     /// It was given up.
     Failed,
 }
@@ -28,6 +30,8 @@ pub struct Progress {
     pub tries: Vec<Try>,
     /// Digests of what was taken, if wanted.
     pub outputs: Vec<Output>,
+    /// Of a job from the cache: where its outputs had been made, if that is known, and the time in milliseconds that it took to get them.
+    pub origin: Option<(Option<String>, u64)>,
     begun: usize,
     retries: u32,
     came_home: bool,
@@ -40,14 +44,27 @@ pub struct Progress {
 pub struct Jobs {
     all: Vec<Progress>,
     done: usize,
-    sent: u64,
-    received: u64,
+    bundled: Bundled,
+    /// What a cache was good for, if there is one.
+    pub caching: Option<Caching>,
+}
+
+/// Bytes of bundles.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bundled {
+    /// That were given to clients.
+    pub sent: u64,
+    /// Of the inputs in them that jobs can share, before they were compressed.
+    pub pieces: u64,
+    /// That came back.
+    pub received: u64,
 }
 
 impl Jobs {
     /// Jobs of which none has begun.
     pub fn new(count: usize) -> Self {
-        Jobs { all: vec![Progress::default(); count], done: 0, sent: 0, received: 0 }
+        let all = vec![Progress::default(); count];
+        Jobs { all, done: 0, bundled: Bundled::default(), caching: None }
     }
 
     /// Counts an attempt that begins, and says its number.
@@ -57,8 +74,9 @@ impl Jobs {
     }
 
     pub(super) fn record(&mut self, report: &Report) {
-        self.sent += report.sent;
-        self.received += report.received;
+        self.bundled.sent += report.sent;
+        self.bundled.pieces += report.pieces;
+        self.bundled.received += report.received;
         self.all[report.which.job].tool_here = report.here;
         self.all[report.which.job].tries.push(Try {
             place: Some(if report.here.is_some() { Place::Local } else { report.which.place }),
@@ -75,6 +93,21 @@ impl Jobs {
         let place = progress.tries.last().and_then(|last| last.place).unwrap_or(Place::Local);
         progress.state = State::Accepted(place);
         progress.outputs = outputs;
+        self.done += 1;
+    }
+
+    /// Takes outputs from a cache, which were made on `host`.
+    pub(super) fn accept_cached(
+        &mut self,
+        job: usize,
+        outputs: Vec<Output>,
+        host: Option<String>,
+        ms: u64,
+    ) {
+        let progress = &mut self.all[job];
+        progress.state = State::Cached;
+        progress.outputs = outputs;
+        progress.origin = Some((host, ms));
         self.done += 1;
     }
 
@@ -100,6 +133,12 @@ impl Jobs {
         self.all[job].retries
     }
 
+    /// Attempts at a job that took too long.
+    pub(super) fn timed_out(&self, job: usize) -> usize {
+        let tries = self.all[job].tries.iter();
+        tries.filter(|attempt| attempt.outcome == Outcome::TimedOut).count()
+    }
+
     pub(super) fn go_home(&mut self, job: usize) {
         self.all[job].came_home = true;
     }
@@ -112,6 +151,11 @@ impl Jobs {
     /// Jobs that were made at `place`.
     pub fn made_at(&self, place: Place) -> usize {
         self.all.iter().filter(|progress| progress.state == State::Accepted(place)).count()
+    }
+
+    /// Jobs whose outputs the cache had.
+    pub fn cached(&self) -> usize {
+        self.all.iter().filter(|progress| progress.state == State::Cached).count()
     }
 
     /// Jobs that were tried and given up.
@@ -176,9 +220,9 @@ impl Jobs {
         self.all[job].tries.last().map(|attempt| &*attempt.reason)
     }
 
-    /// Bytes of bundles that were given to clients, and that came back.
-    pub fn bundled(&self) -> (u64, u64) {
-        (self.sent, self.received)
+    /// What was sent, and what came back.
+    pub fn bundled(&self) -> Bundled {
+        self.bundled
     }
 
     /// The hosts that made objects, with their numbers.

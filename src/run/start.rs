@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Message, Run, Running};
-use crate::adapter::Place;
-use crate::attempt::{Report, Which, Without, attempt};
+use crate::adapter::{Delivery, Place};
+use crate::attempt::{Hears, Report, Which, Without, attempt};
 use crate::hosts::placement::HostId;
 use crate::process::slots::Slot;
 
 /// The stack of a thread that waits for a command.
-const STACK: usize = 256 << 10;
+pub(super) const STACK: usize = 256 << 10;
 
 impl Run<'_> {
     pub(super) fn start_what_may(&mut self) {
@@ -26,10 +26,12 @@ impl Run<'_> {
         if self.fleet.is_some() {
             self.start_on_hosts(now);
         }
-        if self.setup.plan.is_batch() {
+        // One call takes all: it waits for the cache to have said which they are.
+        if self.setup.plan.is_batch() && self.asking() == 0 {
             self.start_batch(now);
         }
-        while self.fleet.is_none()
+        while self.farm_ready
+            && self.fleet.is_none()
             && !self.setup.plan.is_batch()
             && self.farm_weight < self.farm_most
         {
@@ -105,6 +107,7 @@ impl Run<'_> {
         let without = without.unwrap_or_default();
         let which = Which { job, place, host, number: self.jobs.begin(job) };
         let began = Instant::now();
+        let waits = place == Place::Farm && self.setup.plan.adapter.request == Delivery::Fifo;
         self.reporter.detail_with(|| self.setup.plan.shown_command(job, place));
         let running = Running {
             which,
@@ -112,17 +115,20 @@ impl Run<'_> {
             slot,
             began,
             pid: None,
-            deadline: limit.map(|limit| began + limit),
+            deadline: limit.filter(|_| !waits).map(|limit| began + limit),
             timed_out: false,
-            lost: false,
+            taken: false,
+            lost: None,
         };
         self.running.insert(job, running);
         let (setup, groups, sender) =
             (self.setup.clone(), self.groups.clone(), self.sender.clone());
         let body = move || {
-            let on_start = |pid| drop(sender.send(Message::Started(job, pid)));
+            let started = |pid| drop(sender.send(Message::Started(job, pid)));
+            let taken = || drop(sender.send(Message::Taken(job)));
+            let hears = Hears { started: &started, taken: &taken };
             let made = catch_unwind(AssertUnwindSafe(|| {
-                attempt(&setup, &groups, which, &without, &on_start)
+                attempt(&setup, &groups, which, &without, &hears)
             }));
             let message = made.map_or(Message::Bug, |report| Message::Ended(Box::new(report)));
             // The receiver is gone only when the link was given up.

@@ -38,10 +38,10 @@ impl Stamp {
         format!("{device}:{inode}:{size}:{modified_ns}:{changed_ns}")
     }
 
-    fn settled(&self, now: SystemTime) -> bool {
+    fn settled(&self, now: SystemTime, age: Duration) -> bool {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let latest = self.0.modified_ns.max(self.0.changed_ns);
-        latest + (SETTLED.as_nanos() as i128) <= now.as_nanos() as i128
+        latest + (age.as_nanos() as i128) <= now.as_nanos() as i128
     }
 }
 
@@ -87,17 +87,29 @@ struct Entry<T> {
 
 /// What was remembered, and what is to be.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     /// None: nothing is remembered.
     file: Option<PathBuf>,
     kept: Kept,
     changed: bool,
+    /// How old a file's last change must be.
+    settled: Duration,
 }
 
 impl Memory {
     /// Recalls what `folder` holds; what is damaged, or of another machine or user, is as good as nothing.
-    pub(super) fn recall(folder: Option<&Path>) -> Self {
-        let machine = folder.and_then(|_| machine());
+    pub fn recall(folder: Option<&Path>) -> Self {
+        Memory::of(folder, folder.and_then(|_| machine()), SETTLED)
+    }
+
+    /// Recalls what `folder` holds, inside an environment that was unpacked on this machine: its files were
+    /// all made at one time, nobody installs anything there, and no machine has a name.
+    pub fn of_environment(folder: &Path) -> Self {
+        let machine = blake3::hash(b"environment").to_hex().to_string();
+        Memory::of(Some(folder), Some(machine), Duration::ZERO)
+    }
+
+    fn of(folder: Option<&Path>, machine: Option<String>, settled: Duration) -> Self {
         let file = folder.zip(machine.as_deref()).map(|(folder, machine)| {
             // Of its own per machine: a home is often shared by many.
             folder.join(format!("toolchain-{}.json", &machine[..16]))
@@ -105,18 +117,26 @@ impl Memory {
         let machine = machine.unwrap_or_default();
         let kept = file.as_deref().and_then(load).filter(|kept| kept.machine == machine);
         let kept = kept.unwrap_or(Kept { schema: 1, machine, ..Kept::default() });
-        Memory { file, kept, changed: false }
+        Memory { file, kept, changed: false, settled }
     }
 
-    /// A file's digest, remembered or read.
-    pub(super) fn digest(&mut self, path: &Path) -> Result<Seen> {
+    /// The BLAKE3 of a file's bytes, in hex, remembered or read.
+    ///
+    /// # Errors
+    /// It is no regular file, or cannot be read.
+    pub fn digest(&mut self, path: &Path) -> Result<String> {
+        Ok(self.seen(path)?.1)
+    }
+
+    /// A file's stamp and digest, remembered or read.
+    pub(super) fn seen(&mut self, path: &Path) -> Result<Seen> {
         let (file, stamp) = open(path).with_context(|| path.display().to_string())?;
         let key = stamp.key();
         if let Some(entry) = self.kept.files.get(&key) {
             return Ok((stamp, entry.value.clone()));
         }
         let seen = read(&file, &stamp).with_context(|| path.display().to_string())?;
-        if stamp.settled(SystemTime::now()) {
+        if stamp.settled(SystemTime::now(), self.settled) {
             self.changed = true;
             insert(&mut self.kept.files, MAX_FILES, key, seen.1.clone());
         }
@@ -140,7 +160,7 @@ impl Memory {
 
     /// Writes what is new. Of processes that do so at once the last one wins, which costs the others' links
     /// some reading and nothing else; neither does a folder that cannot be written.
-    pub(super) fn keep(self) {
+    pub fn keep(self) {
         if let Some(file) = self.file.filter(|_| self.changed) {
             let _ = store(&file, &self.kept);
         }
@@ -216,7 +236,7 @@ mod tests {
     }
 
     fn recalled(file: &Path, path: &Path) -> String {
-        Memory::recall(file.parent()).digest(path).unwrap().1
+        Memory::recall(file.parent()).digest(path).unwrap()
     }
 
     #[test]
@@ -253,7 +273,7 @@ mod tests {
         for bad in [&good[..good.len() / 2], "", "[]", &foreign, &no_digest, &newer] {
             fs::write(&file, bad).unwrap();
             let mut memory = Memory::recall(file.parent());
-            assert_eq!(memory.digest(&path).unwrap().1, right, "{bad}");
+            assert_eq!(memory.digest(&path).unwrap(), right, "{bad}");
             memory.keep();
             assert_eq!(load(&file).unwrap().files.len(), 1, "{bad}");
         }

@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use config::Config;
-use elf::Elf;
+pub use elf::Elf;
 pub use identity::{Identity, MATH_CLASS};
-use memory::{Memory, Seen, Stamp};
+pub use memory::Memory;
+use memory::{Seen, Stamp};
+pub use name::is_multicall;
 
 use crate::os;
 
@@ -46,6 +48,8 @@ pub struct Options<'a> {
     pub with_ld_lld: bool,
     /// Where digests are remembered; none: nowhere.
     pub cache_folder: Option<&'a Path>,
+    /// The compiler lies in an unpacked environment, and the cache folder as well.
+    pub in_environment: bool,
     /// What the digests count.
     pub math: Math,
     /// The value of the job's `--target=`, by which config files are named; none: the compiler's own.
@@ -78,10 +82,14 @@ pub struct Toolchain {
     pub libraries: Vec<Library>,
     /// What loads them; none for a static program.
     pub loader: Option<PathBuf>,
+    /// What it runs on, as `uname -m` says it; none: an unknown machine.
+    pub platform: Option<&'static str>,
     /// What it reads unasked, in its order.
     pub config_files: Vec<PathBuf>,
     /// The one beside `binary`, if it was asked for and is there.
     pub ld_lld: Option<PathBuf>,
+    /// What that one loads.
+    pub linker_libraries: Vec<Library>,
     /// What its objects depend on.
     pub identity: Identity,
     /// What was seen of each file; none: it was not there.
@@ -148,7 +156,7 @@ fn look_through(
         .filter(|(name, _)| VARIABLES.contains(&name.as_str()))
         .cloned()
         .collect();
-    let mut files = Files::new(options.cache_folder);
+    let mut files = Files::new(options);
     let program = Program::open(&binary, &variables)?;
     let class = math::class(program.elf.machine, program.elf.loader.as_deref(), &variables);
     let mut parts = BTreeMap::from([
@@ -166,8 +174,11 @@ fn look_through(
 
     let ld_lld = options.with_ld_lld.then(|| binary.with_file_name("ld.lld"));
     let ld_lld = ld_lld.filter(|path| path.exists());
+    let mut linker_libraries = Vec::new();
     if let Some(path) = &ld_lld {
-        parts.insert("ld.lld".into(), files.linker(path, &variables, &mut others)?);
+        let (digest, libraries) = files.linker(path, &variables, &mut others)?;
+        parts.insert("ld.lld".into(), digest);
+        linker_libraries = libraries;
     }
     let set = |name| variables.iter().any(|(found, value)| found == name && !value.is_empty());
     let config = if options.no_default_config || set("CLANG_NO_DEFAULT_CONFIG") {
@@ -183,9 +194,11 @@ fn look_through(
         binary,
         prepended: call.prepended,
         libraries: program.libraries,
+        platform: program.elf.platform(),
         loader: program.elf.loader,
         config_files: config.files,
         ld_lld,
+        linker_libraries,
         identity: Identity::new(banner.version, parts, &others, options.math),
         seen: files.seen,
     })
@@ -231,15 +244,19 @@ struct Files {
 }
 
 impl Files {
-    fn new(cache_folder: Option<&Path>) -> Self {
-        Files { memory: Memory::recall(cache_folder), seen: BTreeMap::new() }
+    fn new(options: &Options<'_>) -> Self {
+        let memory = match options.cache_folder {
+            Some(folder) if options.in_environment => Memory::of_environment(folder),
+            folder => Memory::recall(folder),
+        };
+        Files { memory, seen: BTreeMap::new() }
     }
 
     fn digest(&mut self, path: &Path) -> Result<String> {
         if let Some(Some((_, digest))) = self.seen.get(path) {
             return Ok(digest.clone());
         }
-        let seen = self.memory.digest(path)?;
+        let seen = self.memory.seen(path)?;
         let digest = seen.1.clone();
         self.seen.insert(path.to_owned(), Some(seen));
         Ok(digest)
@@ -264,13 +281,13 @@ impl Files {
         Ok(())
     }
 
-    /// One digest of `ld.lld` and of the libraries that hold its code.
+    /// One digest of `ld.lld` and of the libraries that hold its code; and all of its libraries.
     fn linker(
         &mut self,
         path: &Path,
         variables: &[(String, String)],
         others: &mut BTreeMap<String, String>,
-    ) -> Result<String> {
+    ) -> Result<(String, Vec<Library>)> {
         // Its loader looks for libraries beside the file behind the link.
         let program = path.canonicalize().map_err(Into::into);
         let program = program.and_then(|path| Program::open(&path, variables));
@@ -283,7 +300,7 @@ impl Files {
             its_others.into_iter().map(|(name, digest)| (format!("ld.lld {name}"), digest)),
         );
         code.retain(|name, _| !identity::is_math(name));
-        Ok(identity::digest_of(&code))
+        Ok((identity::digest_of(&code), program.libraries))
     }
 
     fn configs(&mut self, config: &Config, parts: &mut BTreeMap<String, String>) -> Result<()> {

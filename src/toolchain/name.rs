@@ -20,12 +20,12 @@ pub(super) struct Call {
 /// It is not clang's driver in one of the two modes.
 pub(super) fn call(called: &Path, real: &Path, first_arg: Option<&str>) -> Result<Call> {
     let (called, real) = (file_name(called)?, file_name(real)?);
-    let multicall = unversioned(real) == "llvm";
+    let multicall = is_multicall(Path::new(real));
     ensure!(
         multicall || mode(real).is_some(),
         "it is really {real:?}, which is not looked through; name clang itself"
     );
-    if multicall && unversioned(called) == "llvm" {
+    if multicall && is_multicall(Path::new(called)) {
         let tool = first_arg.unwrap_or_default();
         let mode = mode(tool).with_context(|| format!("{called} {tool:?} is not clang"))?;
         return Ok(Call { mode, prepended: true });
@@ -36,6 +36,11 @@ pub(super) fn call(called: &Path, real: &Path, first_arg: Option<&str>) -> Resul
         Some(mode) => Ok(Call { mode, prepended: false }),
         None => bail!("called {called:?} it is not clang's usual driver; name clang itself"),
     }
+}
+
+/// Whether the program at `path` wants its tool's name as the first argument.
+pub fn is_multicall(path: &Path) -> bool {
+    file_name(path).is_ok_and(|name| unversioned(name) == "llvm")
 }
 
 fn file_name(path: &Path) -> Result<&str> {

@@ -78,6 +78,7 @@ impl Job<'_> {
             Answer::Ran { .. } => (RAN, None),
             Answer::Refused { reason } => ("refused", Some(reason)),
             Answer::CannotRead { .. } => ("cannot read", None),
+            Answer::Altered { reason } => ("altered", Some(reason)),
             Answer::OtherCompiler { reason } => ("other compiler", Some(reason)),
             Answer::MissingPieces { .. } => ("missing pieces", None),
             Answer::MissingCompiler { reason } => ("missing compiler", Some(reason)),

@@ -49,7 +49,7 @@ pub fn read(arguments: &[OsString], environment: bool) -> Option<Call> {
         return None;
     }
     if name == "dtlto-worker" {
-        return Some(job(rest));
+        return (rest != ["--version"]).then(|| job(rest));
     }
     match rest.split_first() {
         Some((first, rest)) if first == "worker" => Some(job(rest)),
@@ -137,6 +137,7 @@ mod tests {
     fn other_calls_are_not_for_the_worker() {
         assert_eq!(called("dtlto-bridge jobs.json", false), None);
         assert_eq!(called("dtlto-bridge -v worker", false), None);
+        assert_eq!(called("/usr/bin/dtlto-worker --version", false), None);
         assert_eq!(read(&[], false), None);
     }
 

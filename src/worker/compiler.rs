@@ -139,6 +139,7 @@ impl Compilers<'_> {
         let options = Options {
             with_ld_lld,
             cache_folder: Some(self.memory),
+            in_environment: self.found.environment,
             math: Math::Strict,
             target: args.iter().rev().find_map(|arg| arg.strip_prefix("--target=")),
             no_default_config: args.iter().any(|arg| arg == "--no-default-config"),

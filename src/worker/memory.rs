@@ -46,9 +46,9 @@ impl Memory {
         // There is no /proc in an icecream environment.
         let machine = machine.unwrap_or_else(|| {
             let info = rustix::system::sysinfo();
-            let bytes = |count: u64| count.saturating_mul(info.mem_unit.into());
-            let free = info.freeram.saturating_add(info.bufferram);
-            Memory { total: bytes(info.totalram), available: bytes(free) }
+            let total = info.totalram.saturating_mul(info.mem_unit.into());
+            // What is cached counts as used there. The daemon, which knows better, gives a job its limit.
+            Memory { total, available: total }
         });
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path = own.lines().find_map(|line| line.strip_prefix("0::/"));

@@ -58,7 +58,7 @@ impl Scratch {
     pub fn open(place: &Path) -> anyhow::Result<Scratch> {
         let uid = rustix::process::geteuid().as_raw();
         let folder = place.join(format!("dtlto-worker-{uid}"));
-        os::own(&folder, uid).context("the worker's scratch folder")?;
+        os::own_as(&folder, uid).context("the worker's scratch folder")?;
         Ok(Scratch(folder))
     }
 

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use super::call::Input;
 use super::compiler::{Chosen, Compilers, NoCompiler, Wanted};
 use super::confined::{Confined, Ended};
+use super::environment;
 use super::log::{Entry, Log};
 use super::memory::{self, Memory};
 use super::sandbox::{self, NotLocked, Rules, Sandbox};
@@ -115,7 +116,7 @@ impl<'a> Job<'a> {
         self.cleanup.on_signals().map_err(failed("the handlers of signals"))?;
         // First, for the sake of the log; but who is refused must be known as well.
         let allowance = self.allowance();
-        let incoming = Incoming::open(input).map_err(failed("the request"))?;
+        let incoming = Incoming::open(input).map_err(not_read)?;
         self.nonce = incoming.header().map_err(|fault| self.fault(fault))?.nonce;
         let allowance = allowance?;
         let opened = self.open(incoming, &allowance)?;
@@ -125,8 +126,9 @@ impl<'a> Job<'a> {
             return self.probed(&opened.request, &allowance);
         }
         let weight = check_arguments(&opened.request)?;
+        let needed = fit(&opened.request, &weight, &allowance)?;
         let chosen = self.choose(&opened.request, &weight, &allowance)?;
-        let folder = self.unpack(opened, &weight, &allowance)?;
+        let folder = self.unpack(opened, needed, &allowance)?;
         self.compile(chosen, &folder, &allowance)
     }
 
@@ -144,8 +146,7 @@ impl<'a> Job<'a> {
 
     fn open(&mut self, incoming: Incoming, allowed: &Allowance) -> Result<Opened<File>, Answer> {
         let limit = allowed.found.request();
-        let file =
-            incoming.into_file(allowed.scratch.path(), limit).map_err(failed("the request"))?;
+        let file = incoming.into_file(allowed.scratch.path(), limit).map_err(not_read)?;
         let Some((file, length)) = file else {
             let reason = format!("the request has more than {limit} bytes (limits.request)");
             return Err(Answer::Refused { reason });
@@ -168,7 +169,7 @@ impl<'a> Job<'a> {
                 Answer::CannotRead { newest: bundle::FORMAT, oldest: bundle::OLDEST_READ }
             }
             Fault::MissingPieces(pieces) => Answer::MissingPieces { pieces },
-            Fault::Here { error, .. } if is_full(&error) => Answer::Busy { reason },
+            Fault::Here { error, .. } if is_full(&error) => Answer::Unfit { reason },
             Fault::NotABundle
             | Fault::NoHeader
             | Fault::DamagedHeader
@@ -187,8 +188,14 @@ impl<'a> Job<'a> {
         allowed: &Allowance,
     ) -> Result<Chosen, Answer> {
         let home = allowed.scratch.path();
-        let variables = allowed.found.compiler_variables(home, self.variables);
-        let compilers = Compilers { found: &allowed.found, memory: home, variables: &variables };
+        let found = &allowed.found;
+        if found.environment && !request.environment.is_empty() {
+            let shipped = &request.environment;
+            environment::compare(Path::new("/"), shipped, &found.settings, home)
+                .map_err(|error| Answer::Altered { reason: format!("{error:#}") })?;
+        }
+        let variables = found.compiler_variables(home, self.variables);
+        let compilers = Compilers { found, memory: home, variables: &variables };
         let wanted = Wanted {
             identity: &request.compiler,
             args: &request.args,
@@ -196,6 +203,8 @@ impl<'a> Job<'a> {
         };
         let chosen = compilers.choose(&wanted).map_err(|none| match none {
             NoCompiler::Other(reason) => Answer::OtherCompiler { reason },
+            // What was sent is all there.
+            NoCompiler::Missing(reason) if found.environment => Answer::Unfit { reason },
             NoCompiler::Missing(reason) => Answer::MissingCompiler { reason },
         })?;
         self.entry.compiler.clone_from(&chosen.version);
@@ -213,20 +222,22 @@ impl<'a> Job<'a> {
         Ok(Answer::Ran { code: Some(0), signal: None })
     }
 
-    /// Makes the job's folder, if the job fits into memory, and its files in there.
+    /// Makes the job's folder, if others leave it the memory that it needs, and its files in there.
     fn unpack(
         &mut self,
         opened: Opened<File>,
-        weight: &Weight,
+        needed: u64,
         allowed: &Allowance,
     ) -> Result<PathBuf, Answer> {
-        let needed = fit(&opened.request, weight, allowed)?;
         let folder =
             allowed.scratch.job(needed, allowed.total_memory).map_err(|none| match none {
                 NoFolder::Full(promised) => {
                     busy(needed, allowed.total_memory.saturating_sub(promised))
                 }
-                NoFolder::Failed(error) => Answer::Failed { reason: format!("{error:#}") },
+                NoFolder::Failed(error) => match error.downcast_ref().is_some_and(is_full) {
+                    true => Answer::Busy { reason: format!("the job's folder: {error:#}") },
+                    false => Answer::Failed { reason: format!("{error:#}") },
+                },
             })?;
         let work = folder.work();
         let _ = self.cleanup.folder.set(folder.path().to_owned());
@@ -265,7 +276,10 @@ impl<'a> Job<'a> {
         }
         let ended = ended?;
         if let Some(reason) = chosen.changed() {
-            return Err(Answer::Failed { reason });
+            return Err(match allowed.found.environment {
+                true => Answer::Altered { reason },
+                false => Answer::Failed { reason },
+            });
         }
         let object = work.join(&request.outputs[0]);
         let verdict = judge(&ended, &object, allowed.found.output());
@@ -341,7 +355,8 @@ fn fit(request: &Request, weight: &Weight, allowed: &Allowance) -> Result<u64, A
         return Err(busy(needed, free));
     }
     match memory::inherited_limit() {
-        Some(limit) if memory::address_space(needed) > limit => Err(Answer::Unfit {
+        // Those who promise a job so little are believed, if it may just do.
+        Some(limit) if needed > limit => Err(Answer::Unfit {
             reason: format!("this host's daemon leaves a job {} MiB of address space", limit >> 20),
         }),
         _ => Ok(needed),
@@ -360,6 +375,13 @@ fn not_locked(error: NotLocked) -> Answer {
 fn failed<E: std::fmt::Display>(at: &str) -> impl FnOnce(E) -> Answer {
     let at = at.to_owned();
     move |error| Answer::Failed { reason: format!("{at}: {error}") }
+}
+
+fn not_read(error: io::Error) -> Answer {
+    match is_full(&error) {
+        true => Answer::Busy { reason: format!("the request: {error}") },
+        false => failed("the request")(error),
+    }
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -66,8 +66,21 @@ impl Incoming {
 }
 
 /// Lets `write` write a response, and puts it into `output`; returns its length. With a `folder` it is written
-/// there and moved, so that `output` is never half of it; without one it is short.
+/// there and moved, so that `output` is never half of it; without one it is short. After an error there is no
+/// `output`: icecream takes an empty file for an object.
 pub(super) fn deliver(
+    output: &Path,
+    folder: Option<&Path>,
+    write: impl FnOnce(&mut dyn Place) -> io::Result<u64>,
+) -> io::Result<u64> {
+    let put = put(output, folder, write);
+    if put.is_err() && fs::symlink_metadata(output).is_ok_and(|there| there.is_file()) {
+        fs::remove_file(output)?;
+    }
+    put
+}
+
+fn put(
     output: &Path,
     folder: Option<&Path>,
     write: impl FnOnce(&mut dyn Place) -> io::Result<u64>,
@@ -130,6 +143,21 @@ mod tests {
             assert_eq!(fs::metadata(&output).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_a_response_that_cannot_be_written_nothing_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("out");
+        let half = |place: &mut dyn Place| {
+            place.write_all(b"half")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        for folder in [None, Some(folder.path())] {
+            fs::write(&output, "").unwrap();
+            assert!(deliver(&output, folder, half).is_err());
+            assert!(!output.exists());
+        }
     }
 
     #[test]

@@ -2,15 +2,27 @@
 //! no job itself.
 
 use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::ensure;
 
 use super::compiler::Compilers;
+use super::confined::Confined;
 use super::log::Log;
 use super::memory::Memory;
 use super::sandbox::{self, Rules};
 use super::settings::{Allowed, Found, Landlock};
+use crate::attempt::describe as describe_end;
 use crate::cli::WorkerVariables;
 use crate::exit::Exit;
+use crate::process::Groups;
 use crate::report;
+use crate::toolchain::is_multicall;
+
+/// What clang says of itself.
+const BANNER: &[u8] = b"clang version ";
+/// The daemon waits for a minute.
+const VERIFIED: Duration = Duration::from_secs(40);
 
 /// Prints whether this worker would take jobs; exit 4 if not.
 pub(super) fn check(variables: &WorkerVariables) -> Exit {
@@ -53,12 +65,47 @@ pub(super) fn status(variables: &WorkerVariables) -> Exit {
     check(variables)
 }
 
-/// Tells icecream's daemon, by the exit code alone, whether its environment works.
+/// Tells icecream's daemon whether its environment works: the compiler in it is really run. Quick: the daemon does
+/// nothing else meanwhile, so nothing is compared.
 pub(super) fn verify(variables: &WorkerVariables) -> Exit {
-    match looked_at(variables, &mut String::new()) {
+    match verified(variables) {
         Ok(()) => Exit::Ok,
-        Err(_) => Exit::Farm,
+        Err(error) => {
+            report::write_stderr(format!("dtlto-bridge: environment: {error:#}\n").as_bytes());
+            Exit::Farm
+        }
     }
+}
+
+fn verified(variables: &WorkerVariables) -> anyhow::Result<()> {
+    let found = super::find_settings(variables)?;
+    let scratch = found.scratch(variables)?;
+    for allowed in &found.settings.compilers {
+        let program = allowed.path();
+        let word = is_multicall(program).then_some("clang");
+        let confined = Confined {
+            program: program.to_owned(),
+            name: program.into(),
+            args: word.into_iter().chain(["--version"]).map(str::to_owned).collect(),
+            env: found.compiler_variables(scratch.path(), variables),
+            folder: scratch.path().to_owned(),
+            memory: None,
+            file_size: 0,
+            time: VERIFIED,
+            printed: 4096,
+        };
+        let ended = Groups::new(None).run_confined(&confined, || Ok(()))?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let is_clang = ended.stdout.windows(BANNER.len()).any(|part| part == BANNER);
+        ensure!(
+            ended.status.success() && is_clang,
+            "{} --version {}: {}",
+            program.display(),
+            describe_end(ended.status),
+            said.trim()
+        );
+    }
+    Ok(())
 }
 
 fn looked_at(variables: &WorkerVariables, text: &mut String) -> anyhow::Result<()> {

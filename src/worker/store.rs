@@ -50,7 +50,7 @@ impl Store {
     pub fn open(place: &Path, limit: u64) -> anyhow::Result<Store> {
         let uid = rustix::process::geteuid().as_raw();
         let folder = place.join(format!("dtlto-store-{uid}"));
-        os::own(&folder, uid).context("the worker's store")?;
+        os::own_as(&folder, uid).context("the worker's store")?;
         make_folder(&folder.join(NEW)).context("the worker's store")?;
         Ok(Store { folder, limit })
     }

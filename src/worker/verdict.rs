@@ -10,9 +10,10 @@ use crate::bundle::Answer;
 use crate::collect::{self, object};
 
 /// What is printed where memory, address space or a library is missing; and what that means.
-const HOST_FAULTS: [(&str, &str); 9] = [
+const HOST_FAULTS: [(&str, &str); 10] = [
     ("error while loading shared libraries", "the compiler could not be loaded"),
     ("cannot open shared object file", "the compiler could not be loaded"),
+    ("CPU ISA level is lower than required", "this CPU lacks what the compiler's libraries need"),
     ("failed to map segment from shared object", "the compiler ran out of memory"),
     ("LLVM ERROR: out of memory", "the compiler ran out of memory"),
     ("annot allocate memory", "the compiler ran out of memory"),
@@ -21,6 +22,8 @@ const HOST_FAULTS: [(&str, &str); 9] = [
     ("No space left on device", "the scratch folder is full"),
     ("Disk quota exceeded", "the scratch folder is full"),
 ];
+const SIGILL: i32 = 4;
+const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
 
@@ -61,6 +64,14 @@ fn host_fault(ended: &Ended, object_made: bool, output_limit: u64) -> Option<Str
     match ended.status.signal() {
         Some(SIGKILL) => {
             return Some("the compiler was killed, most likely for its use of memory".to_owned());
+        }
+        Some(SIGILL) => {
+            return Some("this CPU lacks an instruction that the compiler uses".to_owned());
+        }
+        Some(SIGBUS) => {
+            return Some(
+                "a file that the compiler had mapped was cut off, or its disk failed".into(),
+            );
         }
         Some(SIGXFSZ) => {
             return Some(format!(
@@ -118,6 +129,10 @@ mod tests {
         assert!(
             unfit(127 << 8, "clang: error while loading shared libraries: x").contains("loaded")
         );
+        assert!(unfit(SIGILL, "").contains("instruction"));
+        assert!(unfit(SIGBUS, "").contains("cut off"));
+        let level = "libz.so.1: CPU ISA level is lower than required";
+        assert!(unfit(127 << 8, level).contains("this CPU lacks"));
         assert!(unfit(SIGXFSZ, "").contains("limits.output"));
     }
 

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Folder, LinkJobs, MARK, Marked, Modules, Output, Run};
-use super::{bridge, bridge_path, tool, until};
+use super::{assert_bridged, bridge, bridge_path, long_module, tool, until};
 
 /// A daemon that is being prepared. What a field says is what an administrator would have done.
 pub(crate) struct Plan {
@@ -121,16 +121,10 @@ impl Host {
         format!("{}/{SLOTS}", self.name)
     }
 
-    /// The number of a process of this host whose program ends in `name`, as soon as there is one.
+    /// The compiler of a job on this host, as soon as there is one.
     #[track_caller]
-    pub(crate) fn process(&self, name: &str) -> Pid {
-        let mut found = None;
-        until(&format!("{name} on {}", self.name), || {
-            let is = |argv: &[String]| argv.first().is_some_and(|program| program.ends_with(name));
-            found = self.marked.alive().into_iter().find(|process| is(&process.argv));
-            found.is_some()
-        });
-        found.unwrap().pid
+    pub(crate) fn compiler(&self) -> Pid {
+        self.marked.compiler()
     }
 
     /// Ends the daemon and all that it has started, as a power cut does.
@@ -237,6 +231,32 @@ pub(crate) fn note(what: &str, output: &Output) {
     eprintln!("{what}: {:.2} s", output.took.as_secs_f64());
 }
 
+/// What turns a link of clang into one on distcc's hosts, and nowhere else; its statistics go into the folder `stats`.
+pub(crate) fn through_distcc(stats: &Folder) -> Vec<String> {
+    let stats = format!("--stats={}", stats.path("stats.json").display());
+    let options = ["--adapter=distcc", "--fallback=never", &stats];
+    let given = options.iter().map(|option| format!("-Xthinlto-distributor={option}"));
+    [format!("-fthinlto-distributor={}", bridge_path())].into_iter().chain(given).collect()
+}
+
+/// All `jobs` of the last link were made by `hosts`: the bridge, the daemons and the workers agree on how many
+/// each one made.
+#[track_caller]
+pub(crate) fn assert_all_agree(stats: &Value, hosts: &[&Host], jobs: usize, output: &Output) {
+    assert_bridged(output, jobs);
+    assert_eq!(stats["places"]["farm"], jobs, "{stats:#}{output}");
+    assert_eq!((&stats["places"]["local"], &stats["tool_local"]), (&0.into(), &0.into()));
+    let mut sum = 0;
+    for host in hosts {
+        let made = stats["hosts"][&host.name].as_u64().unwrap_or(0) as usize;
+        // The daemon has answered one probe, too.
+        assert_eq!(host.served(), made + 1, "{}: {}{stats:#}", host.name, host.log());
+        assert_eq!(host.worked().len(), made, "{:#?}", host.worked());
+        sum += made;
+    }
+    assert_eq!(sum, jobs, "{stats:#}");
+}
+
 /// A user's machine: three jobs as LLD left them, and a home of its own, since links remember hosts there.
 pub(crate) struct Client {
     pub(crate) home: Folder,
@@ -265,6 +285,14 @@ impl Client {
         let name = names.find(|name| name.ends_with(".dist-file.json")).unwrap();
         let file = jobs.folder.path(name);
         Client { home: Folder::new(), jobs, file }
+    }
+
+    /// One job, for which clang takes some seconds.
+    #[track_caller]
+    pub(crate) fn with_long_job() -> Client {
+        let folder = Folder::new();
+        long_module(&folder, "main.o");
+        Client::of(folder, &["main.o"], &[])
     }
 
     /// `run` as this user would run it, without `DISTCC_HOSTS`.

@@ -82,3 +82,9 @@ impl Drop for Folder {
         }
     }
 }
+
+/// Lets other users pass through a folder.
+pub(crate) fn open_to_all(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -8,17 +8,24 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr, clippy::unwrap_used)]
 
 mod cargo;
+pub(crate) mod dist;
 mod distccd;
 mod farm;
 mod folder;
+mod grid;
+mod icecream;
 mod incredibuild;
 mod jobs;
 mod link;
 mod lld;
+mod network;
+mod node;
 mod processes;
 mod programs;
 mod run;
 mod same;
+mod static_bridge;
+pub(crate) mod stores;
 pub(crate) mod windows_link;
 mod wine;
 mod worker;
@@ -26,17 +33,24 @@ mod worker;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cargo::assert_cargo_project;
-pub(crate) use distccd::{Client, Host, SLOTS, free_port, note};
+pub(crate) use distccd::{
+    Client, Host, SLOTS, assert_all_agree, daemons_user, free_port, note, through_distcc,
+};
 pub(crate) use farm::Farm;
 pub(crate) use folder::Folder;
+pub(crate) use grid::{GOOD, Grid, Submitter};
+pub(crate) use icecream::Icecream;
 pub(crate) use incredibuild::Incredibuild;
 pub(crate) use jobs::{Jobs, MAKE, seed};
 pub(crate) use link::{kept_jobs, link, strings, through_bridge};
 pub(crate) use lld::Lld;
+pub(crate) use network::{Network, Way};
+pub(crate) use node::Node;
 pub(crate) use processes::{MARK, Marked, Process, until};
-pub(crate) use programs::{Family, Modules, lua};
+pub(crate) use programs::{Family, Modules, long_module, lua};
 pub(crate) use run::{Output, Run, Running};
-pub(crate) use same::{assert_bridged, assert_identical, assert_own_commands};
+pub(crate) use same::{assert_bridged, assert_identical, assert_identical_as, assert_own_commands};
+pub(crate) use static_bridge::{clang_22, environment, environments, static_bridge};
 pub(crate) use wine::{Wine, built, on_windows};
 pub(crate) use worker::{Answered, LinkJobs, Worker, identity, identity_with_linker};
 
@@ -112,4 +126,14 @@ macro_rules! skip_without {
         }
     };
 }
-pub(crate) use {skip, skip_without};
+
+/// Leaves the test, as skipped, unless a farm of icecream can be had.
+macro_rules! skip_without_grid {
+    () => {
+        $crate::kit::skip_without!("clang-22", "ld.lld-22");
+        if let Some(why) = $crate::kit::Grid::missing() {
+            $crate::kit::skip!("{why}");
+        }
+    };
+}
+pub(crate) use {skip, skip_without, skip_without_grid};

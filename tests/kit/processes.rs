@@ -43,6 +43,24 @@ impl Marked {
         all.filter_map(|found| process(found.file_name().into_string().ok()?)).collect()
     }
 
+    /// The compiler of a job that one of these, a worker, has started, as soon as there is one. It has no mark:
+    /// workers keep their environment to themselves.
+    #[track_caller]
+    pub(crate) fn compiler(&self) -> Pid {
+        let mut found = None;
+        until("a compiler", || {
+            let is_worker = |argv: &[String]| argv.iter().any(|arg| arg.ends_with("dtlto-worker"));
+            let workers = self.alive().into_iter().filter(|process| is_worker(&process.argv));
+            found = workers.flat_map(|worker| children(worker.pid)).find(|child| {
+                let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+                // It is asked who it is, too.
+                String::from_utf8_lossy(&line).contains("-fthinlto-index")
+            });
+            found.is_some()
+        });
+        Pid::from_raw(found.unwrap()).unwrap()
+    }
+
     /// The only one with a program whose path ends in `name`, and an argument that holds `argument`.
     #[track_caller]
     pub(crate) fn find(&self, name: &str, argument: &str) -> Pid {
@@ -72,6 +90,14 @@ impl Drop for Marked {
             let _ = kill_process(process.pid, Signal::KILL);
         }
     }
+}
+
+fn children(parent: Pid) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let pids =
+        |list: String| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    lists.flat_map(pids).collect()
 }
 
 fn split(bytes: &[u8]) -> Vec<String> {

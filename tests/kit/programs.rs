@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Folder, Run, clangxx, target_dir};
+use super::{Folder, Run, clang, clangxx, target_dir};
 
 /// Three C++ modules that need no library. ThinLTO imports across all of them: `main` calls into
 /// `b` and `c`, and a static constructor of `c` calls into `b`. A static local and a static
@@ -140,6 +140,28 @@ impl Family {
             running.into_iter().for_each(|run| drop(run.wait().ok()));
         }
     }
+}
+
+/// Compiles a module of a program of its own to the object `name`, for which the backend takes some seconds.
+#[track_caller]
+pub(crate) fn long_module(folder: &Folder, name: &str) {
+    const FUNCTIONS: usize = 200;
+    let function = |n| {
+        format!(
+            "int f{n}(int *p, int n) {{
+                 int s = {n};
+                 for (int i = 0; i < n; i++)
+                     for (int j = 0; j < i; j++) s += p[i] * {n} ^ p[j] >> (i & 7);
+                 for (int i = 0; i < n; i++) p[i] = p[i] * s + p[n - i];
+                 return s;
+             }}\n"
+        )
+    };
+    let functions: String = (0..FUNCTIONS).map(function).collect();
+    let calls: String = (0..FUNCTIONS).map(|n| format!(" + f{n}(p, n)")).collect();
+    let main = format!("int main(int n, char **v) {{ int p[64] = {{n}}; return 0{calls}; }}");
+    folder.write("long.c", functions + &main);
+    clang().args(["-O1", "-flto=thin", "-c", "long.c", "-o", name]).cwd(folder.path("")).go().ok();
 }
 
 /// Copies Lua's 33 modules of ThinLTO bitcode into `o/` and names them. The first test that asks

@@ -65,6 +65,23 @@ impl Run {
         self
     }
 
+    /// The same command behind `words`, which start it.
+    pub(crate) fn within(self, words: &[&str]) -> Self {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(folder) = self.command.get_current_dir() {
+            command.current_dir(folder);
+        }
+        command.stdin(Stdio::null());
+        Run { command, ..self }
+    }
+
     /// How long it may take; 60 seconds where nothing is said.
     pub(crate) fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
@@ -123,6 +140,11 @@ impl Running {
     /// Sends a signal to all of its group, as a terminal does.
     pub(crate) fn signal_group(&self, signal: Signal) {
         kill_process_group(self.pid(), signal).unwrap();
+    }
+
+    /// What it has printed on stdout so far.
+    pub(crate) fn stdout(&mut self) -> String {
+        text(&mut self.stdout)
     }
 
     /// What it has printed on stderr so far.

@@ -32,6 +32,18 @@ pub(crate) fn assert_identical(
     jobs: usize,
     through: &[String],
 ) -> Output {
+    assert_identical_as(folder, cwd, args, jobs, |link| link.args(through))
+}
+
+/// The same with what `through` makes of the link's command.
+#[track_caller]
+pub(crate) fn assert_identical_as(
+    folder: &Folder,
+    cwd: &str,
+    args: &[&str],
+    jobs: usize,
+    through: impl FnOnce(Run) -> Run,
+) -> Output {
     let before = snapshot(folder);
     let link = || link().args(args).arg("-Wl,--lto-obj-path=object").cwd(folder.path(cwd));
     link().go().ok();
@@ -39,7 +51,7 @@ pub(crate) fn assert_identical(
     for name in expected.keys().filter(|name| !before.contains_key(*name)) {
         fs::remove_file(folder.path(name)).unwrap();
     }
-    let output = link().args(through).go().ok();
+    let output = through(link()).go().ok();
     assert_bridged(&output, jobs);
     let found = snapshot(folder);
     assert_same(&expected, &found);

@@ -66,6 +66,7 @@ impl LinkJobs {
             user: "me".into(),
             host: "here".into(),
             compiler: identity(&tool("clang-22")),
+            environment: Vec::new(),
             time_limit_s: 60,
         };
         let names = Names::new(&self.file.jobs);

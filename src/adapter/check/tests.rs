@@ -116,7 +116,7 @@ fn all_problems_are_told_at_once() {
         "command": ["{compiler}", "{foo}{bar}", "}"],
         "exit": [{"codes": "0", "means": "busy"}],
     })));
-    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}, {bridge...}";
+    let known = "known are {compiler}, {primary}, {index}, {object}, {linker_output}, {tool}, {job}, {link}, {request}, {response}, {host}, {server}, {declared}, {identity}, {environment}, {private}, {seconds}, {tasks}, {args...}, {imports...}, {other_inputs...}, {inputs...}, {outputs...}, {bridge...}";
     assert_eq!(
         error.unwrap_err(),
         format!(
@@ -439,6 +439,78 @@ fn bundles_are_for_farms_and_for_their_own_shipping() {
     assert_eq!(
         problem(json!({"shipping": "bundle", "command": command, "exit": means})),
         "exit[0].means: the bundle says what the compiler did"
+    );
+}
+
+#[test]
+fn a_tool_that_is_told_of_files_gets_no_more_of_the_environment_than_the_manifest_says() {
+    let told = |env: Value| json!({"shipping": "declared", "env": env});
+    let manifest = good(told(json!({"only": ["PATH"], "set": {"FILES": "{declared}"}})));
+    assert_eq!(manifest.env.only.as_deref(), Some(&["PATH".to_owned()][..]));
+    assert_eq!(
+        problem(told(json!({"set": {"FILES": "{declared}"}}))),
+        "env.only: is needed with the shipping declared; a tool that ships files may ship the environment too"
+    );
+    assert_eq!(
+        problem(told(json!({"only": ["AWS_SECRET_ACCESS_KEY"], "set": {"FILES": "{declared}"}}))),
+        "env.only: AWS_SECRET_ACCESS_KEY cannot be among them: its value may be a secret"
+    );
+    assert_eq!(
+        problem(told(json!({"only": []}))),
+        "shipping declared: needs {declared} in command or env.set"
+    );
+}
+
+#[test]
+fn what_is_shipped_is_named_and_a_scheduler_knows_the_slots() {
+    let icecream = |keys: Value| {
+        let mut all = json!({
+            "shipping": "bundle", "request": "fifo", "environment": "icecream", "slots": null,
+            "scheduler": "icecream", "nice": 1, "env": {"set": {"E": "{environment}"}},
+            "command": ["{tool}", "{request}", "{response}"],
+        });
+        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        all
+    };
+    let manifest = good(icecream(json!({})));
+    assert_eq!((manifest.request, manifest.nice, manifest.slots), (Delivery::Fifo, 1, None));
+    let problem = |keys| problem(icecream(keys));
+    assert_eq!(
+        problem(json!({"env": {}})),
+        "environment: needs {environment} in command or env.set"
+    );
+    assert_eq!(
+        problem(json!({"environment": null})),
+        "command: {environment} needs the key environment"
+    );
+    assert_eq!(problem(json!({"slots": 4})), "slots: it knows how many there are; leave them out");
+    assert_eq!(problem(json!({"nice": 20})), "nice: must be within 1-19");
+    assert_eq!(
+        problem(json!({"hosts": "distcc", "env": {"set": {"E": "{environment}{host}"}}})),
+        "scheduler: either it assigns hosts or the bridge does, by hosts"
+    );
+}
+
+#[test]
+fn only_a_bundle_can_be_a_pipe() {
+    assert_eq!(problem(json!({"request": "fifo"})), "request: only the shipping bundle has one");
+}
+
+#[test]
+fn a_scheduler_knows_its_slots_and_has_a_server() {
+    let with = |slots: Value, server: &str| json!({"scheduler": "sccache", "slots": slots, "env": {"set": {"SERVER": server, "SALT": "{identity}"}}});
+    assert_eq!(
+        good(with(Value::Null, "{server}")).scheduler,
+        Some(super::super::Scheduler::Sccache)
+    );
+    assert_eq!(
+        problem(with(json!(3), "{server}")),
+        "slots: it knows how many there are; leave them out"
+    );
+    assert_eq!(problem(with(Value::Null, "x")), "scheduler: needs {server} in command or env.set");
+    assert_eq!(
+        problem(json!({"env": {"set": {"A": "{server}"}}})),
+        "command: {server} needs the key scheduler"
     );
 }
 

@@ -19,6 +19,12 @@ fn sent() -> Request {
     let pieces = vec![Piece { blake3, length: 10, held: true }];
     request.files.push(File { name: "other/1".to_owned(), pieces });
     request.in_flight = vec![blake3];
+    request.environment = vec![Shipped {
+        path: "opt/llvm/bin/clang".to_owned(),
+        length: 8,
+        build_id: Some("d830".to_owned()),
+        blake3: Digest::of(b"compiler"),
+    }];
     request
 }
 

@@ -73,6 +73,7 @@ fn all_answers_travel() {
         Answer::Ran { code: None, signal: Some(11) },
         Answer::Refused { reason: reason() },
         Answer::CannotRead { newest: 1, oldest: 1 },
+        Answer::Altered { reason: reason() },
         Answer::OtherCompiler { reason: reason() },
         Answer::MissingPieces { pieces: vec![Digest::of(b"x")] },
         Answer::MissingCompiler { reason: reason() },

@@ -145,6 +145,14 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Makes a symbolic link to a file.
+///
+/// # Errors
+/// Those of the system.
+pub fn symlink(to: impl AsRef<Path>, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(to, link)
+}
+
 /// Permissions in the words of Unix, where there are any.
 pub fn mode(mode: u32) -> Option<Permissions> {
     Some(Permissions::from_mode(mode))
@@ -153,6 +161,19 @@ pub fn mode(mode: u32) -> Option<Permissions> {
 /// It is a program that somebody may run.
 pub fn is_executable(found: &Metadata) -> bool {
     found.is_file() && found.permissions().mode() & 0o111 != 0
+}
+
+/// The same, and everybody may.
+pub fn is_executable_by_all(found: &Metadata) -> bool {
+    found.is_file() && found.permissions().mode() & 0o111 == 0o111
+}
+
+/// Whose it is.
+///
+/// # Errors
+/// Those of the system.
+pub fn owner(path: &Path) -> io::Result<u32> {
+    fs::metadata(path).map(|found| found.uid())
 }
 
 /// It belongs to this user.
@@ -200,15 +221,23 @@ pub fn own_folder() -> anyhow::Result<PathBuf> {
         Ok(found) if found.uid() == uid => session.join("dtlto-bridge"),
         _ => PathBuf::from(format!("/tmp/dtlto-bridge-{uid}")),
     };
-    own(&folder, uid)?;
+    own_as(&folder, uid)?;
     Ok(folder)
 }
 
-/// Makes sure that `folder`, made if need be, is one that only the user `uid` writes to.
+/// Makes sure that `folder`, made if need be, is one that only this user writes to.
 ///
 /// # Errors
 /// It cannot be made, or belongs to somebody else.
-pub fn own(folder: &Path, uid: u32) -> anyhow::Result<()> {
+pub fn own(folder: &Path) -> anyhow::Result<()> {
+    own_as(folder, rustix::process::getuid().as_raw())
+}
+
+/// The same for the user `uid`.
+///
+/// # Errors
+/// It cannot be made, or belongs to somebody else.
+pub fn own_as(folder: &Path, uid: u32) -> anyhow::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("{} cannot be made", folder.display()));
@@ -222,6 +251,14 @@ pub fn own(folder: &Path, uid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes a folder, and those above it, for this user alone.
+///
+/// # Errors
+/// Those of the system.
+pub fn private_folders(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,11 +266,10 @@ mod tests {
     #[test]
     fn a_folder_that_others_may_write_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        let uid = rustix::process::getuid().as_raw();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-        assert!(own(folder.path(), uid).is_err());
-        assert!(own(&folder.path().join("new"), uid).is_ok());
+        assert!(own(folder.path()).is_err());
+        assert!(own(&folder.path().join("new")).is_ok());
         std::os::unix::fs::symlink(folder.path().join("new"), folder.path().join("link")).unwrap();
-        assert!(own(&folder.path().join("link"), uid).is_err());
+        assert!(own(&folder.path().join("link")).is_err());
     }
 }

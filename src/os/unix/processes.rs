@@ -6,13 +6,13 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    PidfdFlags, Resource, WaitId, WaitIdOptions, getrlimit, kill_process, kill_process_group,
-    pidfd_open, setrlimit,
+    PidfdFlags, Resource, WaitId, WaitIdOptions, getpriority_process, getrlimit, kill_process,
+    kill_process_group, pidfd_open, setpriority_process, setrlimit,
 };
 
 pub use rustix::process::{Pid, Signal};
@@ -83,6 +83,27 @@ pub fn allow_programs(programs: usize) {
     }
 }
 
+/// Lets no program inherit a descriptor that this process has inherited itself: one that outlives us, a cache's
+/// server, say, would hold a pipe open at whose end somebody waits.
+#[allow(unsafe_code, reason = "descriptors that this process does not own")]
+pub fn keep_descriptors() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else { return };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    for descriptor in open.flatten().filter_map(number).filter(|number| *number > 2) {
+        // SAFETY: it sets one flag, and fails on a number that is closed by now.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Gives this thread, and all programs that it starts, less of the CPU, by `by` steps of `nice`.
+pub fn be_nicer(by: u8) {
+    if by > 0 {
+        // To be nicer is always allowed. With Linux a thread has a value of its own.
+        let own = getpriority_process(None).unwrap_or(0);
+        let _ = setpriority_process(None, own + i32::from(by));
+    }
+}
+
 /// What ended a program that did not exit by itself.
 pub fn killed_by(status: ExitStatus) -> Option<String> {
     let signal = status.signal()?;
@@ -106,11 +127,16 @@ impl Reading {
     }
 
     /// Reads until the program itself has ended, though not reaped: a grandchild that keeps the pipe does
-    /// not hold us.
+    /// not hold us. False if it had not at the deadline.
     ///
     /// # Errors
     /// The pipe cannot be read any more.
-    pub fn until_end(&mut self, child: &Child, take: Take<'_>) -> io::Result<()> {
+    pub fn until_end(
+        &mut self,
+        child: &Child,
+        deadline: Option<Instant>,
+        take: Take<'_>,
+    ) -> io::Result<bool> {
         let (pid, pipe) = (Pid::from_child(child), &mut self.0);
         let exit = pidfd_open(pid, PidfdFlags::empty()).ok();
         loop {
@@ -121,14 +147,18 @@ impl Reading {
             if let Some(exit) = &exit {
                 watched.push(PollFd::new(exit, PollFlags::IN));
             }
-            match poll(&mut watched, exit.is_none().then_some(&POLL)) {
+            let left = deadline
+                .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+                .and_then(|left| Timespec::try_from(left).ok());
+            let look = exit.is_none().then_some(POLL);
+            match poll(&mut watched, left.into_iter().chain(look).min().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let ended = has_ended(pid);
             pipe.drain(take)?;
-            if ended {
-                return Ok(());
+            if ended || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(ended);
             }
         }
     }
@@ -203,20 +233,33 @@ impl Told {
 /// that of a link within this one. One that made a session of its own is a daemon that outlives its link on
 /// purpose, a cache's server, say.
 pub fn end_marked(variable: &str, value: &str) {
-    let wanted = format!("{variable}={value}");
-    let own_session = session("self");
-    let carries = |pid: &Pid| {
-        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| {
-            all.split(|&byte| byte == 0).any(|entry| entry.starts_with(wanted.as_bytes()))
-        }) && session(&pid.to_string()) == own_session
-    };
-    let Ok(processes) = fs::read_dir(Path::new("/proc")) else { return };
-    let pids = processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-    for pid in pids.filter(carries).collect::<Vec<_>>() {
+    let (own, wanted) = (session("self"), format!("{variable}={value}"));
+    for pid in carrying(|entry| entry.starts_with(wanted.as_bytes())) {
+        if session(&pid.to_string()) == own {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Ends all processes of this user, in whichever session, that have `NAME=value` in their environment.
+pub fn end_carrying(entry: &str) {
+    for pid in carrying(|found| found == entry.as_bytes()) {
         let _ = kill_process(pid, Signal::KILL);
     }
+}
+
+/// The processes in whose environment there is such an entry, `NAME=value`.
+fn carrying(is: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
+    let carries = |pid: &Pid| {
+        fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|all| all.split(|&byte| byte == 0).any(&is))
+    };
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
+        .filter(carries)
+        .collect()
 }
 
 /// The session of a process in `/proc`: 0 where its leader lives outside this PID namespace, which a

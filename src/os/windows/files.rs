@@ -28,7 +28,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
-use super::{done, wide};
+use super::{done, not_here, wide};
 
 /// The administrator's file of overrides.
 pub const OVERRIDE_FILE: &str = r"C:\ProgramData\dtlto-bridge\override.json";
@@ -198,6 +198,14 @@ fn lock_with(file: &File, flags: u32) -> io::Result<()> {
     }
 }
 
+/// Makes a symbolic link to a file.
+///
+/// # Errors
+/// Those of the system, which few users may ask for it.
+pub fn symlink(to: impl AsRef<Path>, link: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(to, link)
+}
+
 /// Permissions in the words of Unix, where there are any.
 pub fn mode(_: u32) -> Option<Permissions> {
     None
@@ -206,6 +214,19 @@ pub fn mode(_: u32) -> Option<Permissions> {
 /// It is a program that somebody may run.
 pub fn is_executable(found: &Metadata) -> bool {
     found.is_file()
+}
+
+/// The same, and everybody may; here that is no matter of single files.
+pub fn is_executable_by_all(found: &Metadata) -> bool {
+    is_executable(found)
+}
+
+/// Whose it is, as a number; here users have none.
+///
+/// # Errors
+/// Always.
+pub fn owner(_: &Path) -> io::Result<u32> {
+    Err(not_here())
 }
 
 /// It belongs to this user: their folder sees to that here.
@@ -286,4 +307,20 @@ pub fn own_folder() -> anyhow::Result<PathBuf> {
     let folder = home.join(super::CACHE.1).join("dtlto-bridge");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
+}
+
+/// Makes sure that there is a folder of this user alone; here the folder around it sees to that.
+///
+/// # Errors
+/// It cannot be made.
+pub fn own(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+}
+
+/// Makes a folder, and those above it, for this user alone; here the folder around them sees to that.
+///
+/// # Errors
+/// Those of the system.
+pub fn private_folders(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
 }

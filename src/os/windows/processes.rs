@@ -10,7 +10,7 @@ use std::os::windows::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr::{from_ref, null};
 use std::sync::Once;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -166,6 +166,13 @@ pub fn own_program() -> io::Result<impl AsRef<OsStr>> {
 /// Makes room for what `programs` at once need; here there is enough.
 pub fn allow_programs(_: usize) {}
 
+/// Lets no program inherit what this process has inherited itself; here nothing is started that outlives us.
+pub fn keep_descriptors() {}
+
+/// Gives this thread, and all programs that it starts, less of the CPU; here a program's share is not its
+/// starter's.
+pub fn be_nicer(_: u8) {}
+
 /// What ended a program that did not exit by itself.
 pub fn killed_by(status: ExitStatus) -> Option<String> {
     let code = status.code()?.cast_unsigned();
@@ -178,7 +185,8 @@ pub type Take<'a> = &'a mut dyn FnMut(&[u8]);
 /// What a program prints, as it comes. Two threads tell: here nothing waits for a pipe and for a process at once.
 pub struct Reading {
     events: Receiver<Event>,
-    sender: SyncSender<Event>,
+    /// Of the thread that tells of the end, which is started once.
+    sender: Option<SyncSender<Event>>,
 }
 
 enum Event {
@@ -206,33 +214,47 @@ impl Reading {
             let _ = tell.send(Event::AllPrinted);
         };
         thread::Builder::new().name("output".into()).stack_size(STACK).spawn(read)?;
-        Ok(Reading { events, sender })
+        Ok(Reading { events, sender: Some(sender) })
     }
 
-    /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us.
+    /// Reads until the program itself has ended: a grandchild that keeps the pipe does not hold us. False if it
+    /// had not at the deadline.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn until_end(&mut self, child: &Child, take: Take<'_>) -> io::Result<()> {
-        let (process, tell) = (child.as_handle().try_clone_to_owned()?, self.sender.clone());
-        let wait = move || {
-            ended_within(process.as_raw_handle(), INFINITE);
-            let _ = tell.send(Event::Ended);
-        };
-        thread::Builder::new().name("end".into()).stack_size(STACK).spawn(wait)?;
-        for event in &self.events {
+    pub fn until_end(
+        &mut self,
+        child: &Child,
+        deadline: Option<Instant>,
+        take: Take<'_>,
+    ) -> io::Result<bool> {
+        if let Some(tell) = self.sender.take() {
+            let process = child.as_handle().try_clone_to_owned()?;
+            let wait = move || {
+                ended_within(process.as_raw_handle(), INFINITE);
+                let _ = tell.send(Event::Ended);
+            };
+            thread::Builder::new().name("end".into()).stack_size(STACK).spawn(wait)?;
+        }
+        loop {
+            let event = match deadline {
+                None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => {
+                    self.events.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                }
+            };
             match event {
-                Event::Printed(text) => take(&text),
-                Event::AllPrinted => {}
-                Event::Ended => break,
+                Ok(Event::Printed(text)) => take(&text),
+                Ok(Event::AllPrinted) => {}
+                // Both threads are gone when both have told.
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(true),
+                Err(RecvTimeoutError::Timeout) => return Ok(false),
             }
         }
-        Ok(())
     }
 
     /// What is still on its way once the program's group was ended. What left that may keep the pipe open.
     pub fn finish(self, take: Take<'_>) {
-        drop(self.sender);
         let until = Instant::now() + LAST_WORDS;
         let left = || until.saturating_duration_since(Instant::now());
         while let Ok(Event::Printed(text)) = self.events.recv_timeout(left()) {
@@ -264,3 +286,6 @@ impl Told {
 
 /// Ends the processes in whose environment `variable` begins with this value; here they end with their jobs.
 pub fn end_marked(_: &str, _: &str) {}
+
+/// Ends the processes that have `NAME=value` in their environment; here they end with their jobs.
+pub fn end_carrying(_: &str) {}
