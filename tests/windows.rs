@@ -272,12 +272,24 @@ fn a_users_adapter_runs_a_client_for_each_job() {
 fn what_needs_linux_says_so() {
     let Some(wine) = Wine::get() else { return };
     let link = WindowsLink::new(wine, 1, |_| Vec::new());
-    link.go(&["--adapter=distcc"]).code(2).stderr_has("adapter distcc: it sends bundles");
-    link.in_place(link.wine.bridge())
-        .args(["worker", "--check"])
-        .go()
-        .code(2)
-        .stderr_has("the worker runs on Linux");
+    let refused = [
+        ("--adapter=distcc", "adapter distcc: it sends bundles"),
+        ("--adapter=icecc", "adapter icecc: it sends bundles"),
+        ("--adapter=sccache", "adapter sccache: it asks a farm's scheduler"),
+        ("--cache=sccache", "--cache=sccache has a shell script for its tool, which needs Linux"),
+        ("--cache=ccache", "--cache=ccache has"),
+    ];
+    for (option, words) in refused {
+        link.go(&[option]).code(2).stderr_has(words);
+    }
+    let tasks: [(&[&str], _); 3] = [
+        (&["worker", "--check"], "the worker runs on Linux"),
+        (&["doctor", "--cache=ccache"], "which needs Linux"),
+        (&["icecc-env"], "icecream's nodes run Linux"),
+    ];
+    for (task, words) in tasks {
+        link.in_place(link.wine.bridge()).args(task).go().code(2).stderr_has(words);
+    }
 }
 
 /// Real bitcode and real indexes, saved and run again by the bridge for Windows.

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crate::os::{Group, Pid, Reading, Signal};
 
-pub use crate::os::{allow_programs, be_nicer, keep_descriptors};
+pub use crate::os::{allow_programs, be_nicer};
 
 /// What a program printed beyond this many bytes is left out of the middle.
 const OUTPUT_LIMIT: usize = 16 << 20;
