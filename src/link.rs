@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
 
-use crate::adapter::{self, HostList, Place, Shipping, Tool};
+use crate::adapter::{self, HostList, Place, Scheduler, Shipping, Tool};
 use crate::attempt::{Setup, stable_name};
 use crate::bundle::Library;
 use crate::cache::key::Keys;
@@ -235,8 +235,9 @@ impl Link<'_> {
         self.trace = options.trace.is_some().then(|| Trace::new(self.began));
         let outputs = plan.file.jobs.iter().flat_map(Job::outputs).map(|output| &**output);
         let scratch = Scratch::new(&self.id, outputs, options.scratch.as_deref());
+        let by_sccache = plan.adapter.scheduler == Some(Scheduler::Sccache);
         let asked = match (&no_farm, &tool, &looked_through) {
-            (None, Ok(tool), Some(toolchain)) if plan.adapter.scheduler.is_some() => {
+            (None, Ok(tool), Some(toolchain)) if by_sccache => {
                 about.dist(tool, &toolchain.identity.full).map(Some)
             }
             _ => Ok(None),
@@ -245,7 +246,7 @@ impl Link<'_> {
             no_farm = Some(why);
             None
         });
-        if plan.adapter.scheduler.is_some() {
+        if by_sccache {
             let most = dist.as_ref().map_or(1, |dist| dist.slots);
             plan.limits.farm_jobs = plan.limits.farm_jobs.min(most);
         }
@@ -255,7 +256,7 @@ impl Link<'_> {
             toolchain: looked_through,
             library,
             digests: options.stats.is_some() || options.save.is_some(),
-            inside_farm: plan.adapter.scheduler.is_some()
+            inside_farm: plan.adapter.scheduler == Some(Scheduler::Icecream)
                 && self.request.environment.icecream.inside,
             tool: tool.clone().unwrap_or_default(),
             link: self.id.clone(),

@@ -54,7 +54,8 @@ pub(super) fn tried(
         Ok(delivered) => delivered,
         Err(verdict) => return verdict,
     };
-    report.sent = packed.as_ref().map_or(0, |packed| packed.length);
+    (report.sent, report.pieces) =
+        packed.as_ref().map_or((0, 0), |packed| (packed.length, packed.pieces));
     if let Err(error) = setup.inputs.check(job) {
         return refused(error);
     }
