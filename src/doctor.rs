@@ -5,8 +5,11 @@ mod cache;
 mod hosts;
 mod icecc_env;
 mod icecream;
+mod table;
 
 use std::path::Path;
+
+use table::Table;
 
 use crate::adapter::{self, Entry, HandOver, Manifest, Probe, Scheduler};
 use crate::cache::Kind;
@@ -85,69 +88,68 @@ pub fn doctor(
     manifest.fits_here().map_err(cli::usage)?;
     let kind = Kind::of(cache);
     kind.map_or(Ok(()), Kind::fits_here).map_err(cli::usage)?;
-    let mut text = shown(&manifest);
-    let mut well = true;
-    let mut line = |good: bool, what: &str| {
-        well &= good;
-        text += &format!("{} {what}\n", if good { "ok  " } else { "FAIL" });
-    };
-    line(true, &format!("{} cores for jobs here", cores()));
+    let mut found = Table::new(shown(&manifest));
+    found.good(&format!("{} cores for jobs here", cores()));
     let variable = environment.overrides.as_deref();
     let (forced, notices) = overrides::look(variable, Path::new(overrides::FILE));
-    forced.iter().for_each(|(_, forced)| line(true, forced));
-    notices.iter().for_each(|notice| line(false, notice));
-    let mut tool = String::new();
-    if let Some(wanted) = &manifest.tool {
-        match program_of(wanted) {
-            Ok(found) => {
-                tool = found.display().to_string();
-                line(true, &format!("tool: {tool}"));
-            }
-            Err(error) => line(false, &format!("tool: {error:#}")),
+    forced.iter().for_each(|(_, forced)| found.good(forced));
+    notices.iter().for_each(|notice| found.wrong(notice));
+    let tool = match manifest.tool.as_ref().map(program_of).transpose() {
+        Ok(tool) => tool.map_or(String::new(), |path| path.display().to_string()),
+        Err(error) => {
+            found.wrong(&format!("tool: {error:#}"));
+            String::new()
         }
+    };
+    if !tool.is_empty() {
+        found.good(&format!("tool: {tool}"));
     }
-    for probe in &manifest.probes {
-        if probe.needs_compiler() || manifest.tool.is_some() && tool.is_empty() {
-            continue;
-        }
-        match try_probe(probe, &tool) {
-            Ok(shown) => line(true, &shown),
-            Err(error) => line(false, &format!("{error:#}; {}", probe.help)),
-        }
-    }
-    if manifest.scheduler == Some(Scheduler::Sccache) && !tool.is_empty() {
-        let asker = Asker { link: "doctor", math: Math::Strict, environment };
-        match asker.dist(&tool, "doctor") {
-            Ok(dist) => line(true, &format!("farm: {} jobs at once now", dist.slots)),
-            Err(why) => line(false, &why),
-        }
-    }
-    if let (Some(kind), false) = (manifest.hosts, tool.is_empty()) {
-        let forbidden: Vec<String> =
-            forced.iter().flat_map(|(forced, _)| forced.never_hosts()).cloned().collect();
-        match hosts::table((kind, &forbidden), &tool, (&manifest, compiler), environment) {
-            Ok(table) => {
-                text += &table.text;
-                well &= table.well;
-            }
-            Err(error) => {
-                text += &format!("FAIL hosts: {error:#}\n");
-                well = false;
+    if manifest.tool.is_none() || !tool.is_empty() {
+        for probe in manifest.probes.iter().filter(|probe| !probe.needs_compiler()) {
+            match try_probe(probe, &tool) {
+                Ok(shown) => found.good(&shown),
+                Err(error) => found.wrong(&format!("{error:#}; {}", probe.help)),
             }
         }
+    }
+    if !tool.is_empty() {
+        let never_hosts = forced.iter().flat_map(|(forced, _)| forced.never_hosts());
+        let forbidden: Vec<String> = never_hosts.cloned().collect();
+        farm(&mut found, &tool, (&manifest, compiler), (environment, &forbidden));
     }
     if let Some(kind) = kind {
-        let found = cache::look(kind, environment);
-        text += &found.text;
-        well &= found.well;
+        found.add(&cache::look(kind, environment));
     }
-    if let (Some(Scheduler::Icecream), false) = (manifest.scheduler, tool.is_empty()) {
-        let table = icecream::table(&tool, (&manifest, compiler), environment);
-        text += &table.text;
-        well &= table.well;
+    write_stdout(&found.text);
+    Ok(Ending { exit: if found.well { Exit::Ok } else { Exit::Farm }, signal: None })
+}
+
+/// Looks at the hosts behind a tool.
+fn farm(
+    found: &mut Table,
+    tool: &str,
+    (manifest, compiler): (&Manifest, Option<&str>),
+    (environment, forbidden): (&Environment, &[String]),
+) {
+    if let Some(kind) = manifest.hosts {
+        match hosts::table((kind, forbidden), tool, (manifest, compiler), environment) {
+            Ok(table) => found.add(&table),
+            Err(error) => found.wrong(&format!("hosts: {error:#}")),
+        }
     }
-    write_stdout(&text);
-    Ok(Ending { exit: if well { Exit::Ok } else { Exit::Farm }, signal: None })
+    match manifest.scheduler {
+        Some(Scheduler::Icecream) => {
+            found.add(&icecream::table(tool, (manifest, compiler), environment));
+        }
+        Some(Scheduler::Sccache) => {
+            let asker = Asker { link: "doctor", math: Math::Strict, environment };
+            match asker.dist(tool, "doctor") {
+                Ok(dist) => found.good(&format!("farm: {} jobs at once now", dist.slots)),
+                Err(why) => found.wrong(&why),
+            }
+        }
+        None => {}
+    }
 }
 
 fn try_probe(probe: &Probe, tool: &str) -> anyhow::Result<String> {

