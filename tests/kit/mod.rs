@@ -71,7 +71,7 @@ pub(crate) fn target_dir() -> &'static Path {
 
 /// A program found in `PATH`; `skip_without!` says beforehand that it is there.
 pub(crate) fn tool(name: &str) -> PathBuf {
-    which::which(name).unwrap_or_else(|_| panic!("{name} is not installed: scripts/setup"))
+    which::which(name).unwrap_or_else(|_| panic!("{name} is not installed: scripts/setup --all"))
 }
 
 /// The C driver, which also links.
@@ -97,7 +97,7 @@ pub(crate) fn llvm_ar() -> Run {
 /// Whatever of `names` is not installed.
 pub(crate) fn missing(names: &[&str]) -> Option<String> {
     let absent: Vec<_> = names.iter().filter(|name| which::which(name).is_err()).copied().collect();
-    (!absent.is_empty()).then(|| format!("not installed: {} (scripts/setup)", absent.join(", ")))
+    (!absent.is_empty()).then(|| format!("not installed: {} (scripts/setup --all)", absent.join(", ")))
 }
 
 /// Says on a line of its own that the running test was skipped. On a build server (`CI` is set)

@@ -103,11 +103,11 @@ pub(crate) fn built(name: &str) -> PathBuf {
 
 fn lacking() -> Option<String> {
     if !Path::new(WINE).exists() || !Path::new(SERVER).exists() {
-        return Some("not installed: wine64 (scripts/setup)".into());
+        return Some("not installed: wine64 (scripts/setup --all)".into());
     }
     let libraries = Run::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).go();
     if !Path::new(libraries.stdout.trim()).is_dir() {
-        return Some(format!("no Rust for {TARGET} (scripts/setup)"));
+        return Some(format!("no Rust for {TARGET} (scripts/setup --all)"));
     }
     missing(&["x86_64-w64-mingw32-gcc"])
 }
