@@ -97,7 +97,8 @@ pub(crate) fn llvm_ar() -> Run {
 /// Whatever of `names` is not installed.
 pub(crate) fn missing(names: &[&str]) -> Option<String> {
     let absent: Vec<_> = names.iter().filter(|name| which::which(name).is_err()).copied().collect();
-    (!absent.is_empty()).then(|| format!("not installed: {} (scripts/setup --all)", absent.join(", ")))
+    (!absent.is_empty())
+        .then(|| format!("not installed: {} (scripts/setup --all)", absent.join(", ")))
 }
 
 /// Says on a line of its own that the running test was skipped. On a build server (`CI` is set)
