@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use dtlto_bridge::cache::Kind;
 use kit::stores::{Redis, User};
-use kit::{Family, Farm, Folder, Host, Modules, Output, Run};
+use kit::{Family, Farm, Folder, Host, Incredibuild, Modules, Output, Run};
 use kit::{assert_bridged, bridge_path, clangxx, link, llvm_ar, lua, missing, skip, skip_without};
 use serde_json::Value;
 
@@ -50,6 +50,14 @@ impl<'a> Checkout<'a> {
         let archive = format!("-Wl,--whole-archive,{archive},--no-whole-archive");
         let args = (0..5).map(name).chain([archive, "-lstdc++".into()]).collect();
         Checkout { user, folder, args }
+    }
+
+    /// Changes a module.
+    fn edit(&self) {
+        let source = self.folder.text("src/m2.cpp");
+        self.folder.write("src/m2.cpp", source.replace("counter = 2;", "counter = 3;"));
+        let compile = clangxx().args(["-O2", "-flto=thin", "-c", "src/m2.cpp", "-o", "o/m2.o"]);
+        compile.cwd(self.folder.path("")).go().ok();
     }
 
     /// A link in one process.
@@ -151,10 +159,7 @@ fn an_edit_costs_the_module_and_its_importers_alone() {
         let user = User::new();
         let checkout = Checkout::new(&user, "o");
         checkout.link(&[&cache(kind)]);
-        let source = checkout.folder.text("src/m2.cpp");
-        checkout.folder.write("src/m2.cpp", source.replace("counter = 2;", "counter = 3;"));
-        let compile = clangxx().args(["-O2", "-flto=thin", "-c", "src/m2.cpp", "-o", "o/m2.o"]);
-        compile.cwd(checkout.folder.path("")).go().ok();
+        checkout.edit();
         let expected = checkout.expected();
         let jobs = Run::new(kit::tool("clang-22"));
         let jobs = jobs.args(["-O2", "-flto=thin", "-fuse-ld=lld-22", "-o", "given-up"]);
@@ -292,6 +297,26 @@ fn objects_of_other_farms_are_stored_only_if_the_user_says_so() {
     link(&[]).assert(0, "farm", 0);
     link(&["--cache-feed=all"]).assert(0, "farm", SIZE);
     link(&[]).assert(SIZE, "farm", 0);
+}
+
+/// One call takes all jobs, so it waits for the cache to have said which they are.
+#[test]
+fn a_batch_is_one_call_for_what_the_cache_lacks() {
+    skip_without!("clang-22", "ld.lld-22", "ccache");
+    let (user, ib) = (User::new(), Incredibuild::new("xgConsole"));
+    let checkout = Checkout::new(&user, "o");
+    let adapter = ib.adapter();
+    let link = || checkout.link(&["--cache=ccache", "--cache-feed=all", &adapter]);
+    link().assert(0, "farm", SIZE);
+    link().assert(SIZE, "farm", 0);
+    assert_eq!(ib.calls(), [SIZE]);
+    checkout.edit();
+    let linked = link();
+    let missed = SIZE - linked.count("hits") as usize;
+    assert!((1..SIZE).contains(&missed), "{}", linked.output);
+    linked.assert(SIZE - missed, "farm", missed);
+    assert_eq!(ib.calls(), [SIZE, missed]);
+    assert!(linked.program == checkout.expected());
 }
 
 #[test]

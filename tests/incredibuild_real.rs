@@ -9,21 +9,10 @@ use std::fs;
 
 use kit::{Folder, Incredibuild, Modules, Output, Run, assert_bridged, assert_own_commands};
 use kit::{bridge_path, lld_link, skip_without};
-use serde_json::Value;
 
 const OBJECTS: [&str; 3] = ["a.o", "b.o", "c.o"];
 /// A folder with all that is hard to quote.
 const PLACE: &str = "sp ace/it's \"ünï\" 100% дом";
-
-/// The built-in adapter with the emulator at its place, so that LLD needs no variables.
-fn adapter(ib: &Incredibuild) -> String {
-    let text = include_str!("../adapters/xgconsole.json");
-    let mut manifest: Value = serde_json::from_str(text).unwrap();
-    manifest["tool"] = ib.folder.path("bin/xgConsole").to_str().unwrap().into();
-    manifest["env"]["set"]["FAKE_IB"] = ib.folder.path("").to_str().unwrap().into();
-    let path = ib.folder.write("xgconsole.json", manifest.to_string());
-    format!("--adapter={}", path.display())
-}
 
 #[test]
 fn a_program_in_a_folder_that_is_hard_to_quote_is_identical() {
@@ -32,7 +21,7 @@ fn a_program_in_a_folder_that_is_hard_to_quote_is_identical() {
     let folder = Folder::new();
     Modules::compile(&folder, PLACE, &[]);
     let distributor = format!("-fthinlto-distributor={}", bridge_path());
-    let options = [adapter(&ib), "--fallback=never".into()];
+    let options = [ib.adapter(), "--fallback=never".into()];
     let options = options.map(|option| format!("-Xthinlto-distributor={option}"));
     let through = [&[distributor][..], &options].concat();
     let args = [&OBJECTS[..], &["-o", "my app"]].concat();
@@ -79,7 +68,7 @@ fn a_program_for_windows_is_identical_and_its_objects_but_for_the_time_stamps() 
     skip_without!("clang-22", "lld-link-22");
     let ib = Incredibuild::new("xgConsole");
     let compiler = kit::tool("clang-22").display().to_string();
-    let options = [adapter(&ib), "--fallback=never".into()];
+    let options = [ib.adapter(), "--fallback=never".into()];
     assert_windows_identical("sp ace/ünï", &compiler, &options).stderr_has("3 on xgconsole");
     assert_eq!(ib.calls(), [3]);
 }
@@ -99,7 +88,7 @@ fn clang_cl_gives_way_to_its_sibling_or_is_told_its_mode() {
     for (folder, said) in [(&with_sibling, "/clang is run instead"), (&alone, "--driver-mode=gcc")]
     {
         let compiler = folder.path("clang-cl").display().to_string();
-        for adapter in ["--adapter=local".to_owned(), adapter(&ib)] {
+        for adapter in ["--adapter=local".to_owned(), ib.adapter()] {
             let output =
                 assert_windows_identical("", &compiler, &[adapter, "--fallback=never".into()]);
             output.stderr_has("llvm#220379").stderr_has(said);

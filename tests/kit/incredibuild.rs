@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use serde_json::Value;
+
 use super::{Folder, Run, bridge_path, target_dir};
 
 /// The emulators' folder of state, and the programs under the names that the bridge looks for.
@@ -26,6 +28,16 @@ impl Incredibuild {
         let path = std::env::var("PATH").unwrap();
         let bin = self.folder.path("bin").display().to_string();
         run.env("PATH", format!("{bin}:{path}")).env("FAKE_IB", self.folder.path(""))
+    }
+
+    /// The option that names the built-in adapter, with the emulator at its place, so that LLD needs no variables.
+    pub(crate) fn adapter(&self) -> String {
+        let text = include_str!("../../adapters/xgconsole.json");
+        let mut manifest: Value = serde_json::from_str(text).unwrap();
+        manifest["tool"] = self.folder.path("bin/xgConsole").to_str().unwrap().into();
+        manifest["env"]["set"]["FAKE_IB"] = self.folder.path("").to_str().unwrap().into();
+        let path = self.folder.write("xgconsole.json", manifest.to_string());
+        format!("--adapter={}", path.display())
     }
 
     /// The number of tasks in each call that it took.
