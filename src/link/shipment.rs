@@ -11,31 +11,32 @@ use anyhow::Context;
 use super::Request;
 use crate::adapter::{Chroot, Scheduler};
 use crate::attempt::Setup;
-use crate::cli::{self, Icecream};
+use crate::cli;
 use crate::environment::{self, Environment};
 use crate::hosts::memory::{FarmMemory, farm_key};
-use crate::icecream::{scheduler, text};
-use crate::run::Message;
+use crate::icecream;
+use crate::run::{Look, Message};
 
-/// Schedulers that are asked before the default has to do.
-const ASKED: usize = 4;
+/// How the run can ask whom the farm has, where a scheduler knows that; [`Message::Seen`] tells.
+pub(super) fn looks(setup: &Setup, request: &Request<'_>, tell: &Sender<Message>) -> Option<Look> {
+    if setup.plan.adapter.scheduler != Some(Scheduler::Icecream) {
+        return None;
+    }
+    let (variables, tell) = (request.environment.icecream.clone(), tell.clone());
+    Some(Box::new(move || {
+        let (variables, tell) = (variables.clone(), tell.clone());
+        let ask = move || {
+            let seen = icecream::look(&variables, std::env::consts::ARCH);
+            let _ = tell.send(Message::Seen(seen));
+        };
+        // Without a thread nobody tells, and the defaults have to do.
+        let _ = thread::Builder::new().name("scheduler".into()).spawn(ask);
+    }))
+}
 
 /// Starts to prepare all that the adapter of `setup` needs. Says whether something must be shipped first, of which
 /// [`Message::Shipped`] tells.
 pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<Message>) -> bool {
-    let variables = request.environment.icecream.clone();
-    if let (Some(Scheduler::Icecream), None) =
-        (setup.plan.adapter.scheduler, request.options.farm_jobs)
-    {
-        let tell = tell.clone();
-        let ask = move || {
-            if let Some(slots) = slots(&variables, std::env::consts::ARCH) {
-                let _ = tell.send(Message::FarmSlots(slots));
-            }
-        };
-        // Without a thread the default has to do.
-        let _ = thread::Builder::new().name("scheduler".into()).spawn(ask);
-    }
     let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return false };
     let (setup, to_run) = (setup.clone(), tell.clone());
     let (cache, salt) = (request.environment.cache.clone(), request.options.env_salt.clone());
@@ -58,13 +59,6 @@ pub fn memory(setup: &Setup, environment: &cli::Environment) -> Option<FarmMemor
     let compiler = setup.parcels.as_ref()?.compiler();
     let farm = farm_key([&*setup.plan.adapter.name, compiler]);
     Some(FarmMemory::new(environment.cache.as_deref()?, farm))
-}
-
-/// Jobs that may be in flight, if a scheduler of icecream tells.
-pub fn slots(variables: &Icecream, platform: &str) -> Option<usize> {
-    let candidates = scheduler::candidates(variables).into_iter().take(ASKED);
-    let found = candidates.filter_map(|address| text::nodes(&address).ok()).next()?;
-    Some(text::in_flight(&found, platform))
 }
 
 /// The environment of the link's compiler, as icecream wants it named; all requests name its files from then on.
