@@ -57,11 +57,22 @@ fn a_machine_that_is_a_node_too_uses_the_others() {
 }
 
 #[test]
+fn with_m_0_alone_no_job_is_refused() {
+    skip_without_grid!();
+    let grid = Grid::start_where("-m 0", &[&format!("n1 {GOOD}"), &format!("n2 {GOOD}")]);
+    let user = many(52);
+    let output = user.run(&grid, &["--fallback=never", "--farm-jobs=52"]).go().ok();
+    note("a submitter with -m 0, 52 clients, first link", &output);
+    assert_eq!(user.stats()["tool_local"], 0, "{output}");
+    user.assert_made(52, &output);
+}
+
+#[test]
 fn environments_that_are_still_being_installed_end_no_farm() {
     skip_without_grid!();
+    let user = many(52);
     for options in ["--fallback=never", "--local-jobs=1"] {
         let grid = Grid::start_where(NODE_TOO, &[&format!("n1 {GOOD}")]);
-        let user = many(52);
         let running = user.run(&grid, &[options]).limit(60).start();
         grid.halt_before_it_has_installed("n1");
         std::thread::sleep(Duration::from_secs(5));
