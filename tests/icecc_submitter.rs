@@ -141,6 +141,12 @@ fn a_node_that_takes_the_environment_and_never_installs_it() {
     user.assert_made(0, &output);
     let output = user.run(&grid, &[]).go().ok().stderr_has("not asked again for ");
     user.assert_made(0, &output);
+    // The scheduler still has it for one that installs, and nobody else.
+    user.forget();
+    let output = user.run(&grid, &["--fallback=never"]).go().code(4);
+    note("the next link, --fallback never", &output);
+    assert!(output.took < DEAD, "{output}");
+    user.assert_nothing_left();
 }
 
 #[test]

@@ -15,15 +15,12 @@ use crate::cli;
 use crate::environment::{self, Environment};
 use crate::hosts::memory::{FarmMemory, farm_key};
 use crate::icecream;
-use crate::run::{Look, Message};
+use crate::run::{Look, Message, Run};
 
-/// How the run can ask whom the farm has, where a scheduler knows that; [`Message::Seen`] tells.
-pub(super) fn looks(setup: &Setup, request: &Request<'_>, tell: &Sender<Message>) -> Option<Look> {
-    if setup.plan.adapter.scheduler != Some(Scheduler::Icecream) {
-        return None;
-    }
+/// Asks whom the farm has; [`Message::Seen`] tells.
+fn look(request: &Request<'_>, tell: &Sender<Message>) -> Look {
     let (variables, tell) = (request.environment.icecream.clone(), tell.clone());
-    Some(Box::new(move || {
+    Box::new(move || {
         let (variables, tell) = (variables.clone(), tell.clone());
         let ask = move || {
             let seen = icecream::look(&variables, std::env::consts::ARCH);
@@ -31,13 +28,22 @@ pub(super) fn looks(setup: &Setup, request: &Request<'_>, tell: &Sender<Message>
         };
         // Without a thread nobody tells, and the defaults have to do.
         let _ = thread::Builder::new().name("scheduler".into()).spawn(ask);
-    }))
+    })
 }
 
-/// Starts to prepare all that the adapter of `setup` needs. Says whether something must be shipped first, of which
-/// [`Message::Shipped`] tells.
-pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<Message>) -> bool {
-    let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return false };
+/// Starts to prepare all that the adapter of `setup` needs. If something must be shipped first, `run` waits for
+/// [`Message::Shipped`].
+pub(super) fn prepare(
+    setup: &Arc<Setup>,
+    request: &Request<'_>,
+    tell: &Sender<Message>,
+    run: &mut Run<'_>,
+) {
+    if setup.plan.adapter.scheduler == Some(Scheduler::Icecream) {
+        run.with_look(look(request, tell), request.options.farm_jobs.is_some());
+    }
+    let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return };
+    run.await_shipment();
     let (setup, to_run) = (setup.clone(), tell.clone());
     let (cache, salt) = (request.environment.cache.clone(), request.options.env_salt.clone());
     let make = move || {
@@ -48,7 +54,6 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
     if let Err(error) = thread::Builder::new().name("environment".into()).spawn(make) {
         let _ = tell.send(Message::Shipped(Err(format!("no thread can be started: {error}"))));
     }
-    true
 }
 
 /// What is remembered of a farm whose scheduler assigns the hosts.
