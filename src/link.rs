@@ -336,9 +336,7 @@ impl Link<'_> {
             Ok(Some(fleet)) => run.with_fleet(fleet),
             Ok(None) => {
                 memory.into_iter().for_each(|memory| run.with_memory(memory));
-                if shipment::prepare(&setup, self.request, &to_run) {
-                    run.await_shipment();
-                }
+                shipment::prepare(&setup, self.request, &to_run, &mut run);
             }
             Err(reason) => run.without_farm(&reason),
         }

@@ -27,6 +27,9 @@ pub enum Outcome {
     /// The farm's tool wanted to run it on this machine, by itself.
     #[serde(rename = "farm_fault")]
     ToolLocal,
+    /// This machine came to it before any host did.
+    #[serde(rename = "farm_fault")]
+    Recalled,
     /// The farm cannot do this job.
     #[serde(rename = "farm_fault")]
     FarmUnfit,
@@ -107,7 +110,7 @@ mod tests {
 
     /// The whole table: outcome; then what follows on the farm with a retry left, with none, with none and
     /// `--fallback never`; then on this machine.
-    const TABLE: [(Outcome, [Next; 4]); 14] = [
+    const TABLE: [(Outcome, [Next; 4]); 15] = [
         (Outcome::Done, [Next::Accept, Next::Accept, Next::Accept, Next::Accept]),
         (Outcome::CompilerError, [Next::GoHome, Next::GoHome, Next::Fail, Next::Fail]),
         (Outcome::Missing, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
@@ -115,6 +118,7 @@ mod tests {
         (Outcome::MissingPieces, [Next::Resend, Next::Resend, Next::Resend, Next::Fail]),
         (Outcome::FarmBusy, [Next::Retry, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::ToolLocal, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
+        (Outcome::Recalled, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmUnfit, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::StaysHere, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),
         (Outcome::FarmDown, [Next::GoHome, Next::GoHome, Next::FailFarm, Next::Fail]),

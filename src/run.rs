@@ -10,6 +10,7 @@ mod give_up;
 mod jobs;
 mod lanes;
 mod queue;
+mod refused;
 mod start;
 mod waiting;
 
@@ -26,6 +27,7 @@ use crate::fleet::Fleet;
 use crate::hosts::memory::FarmMemory;
 use crate::hosts::placement::HostId;
 use crate::hosts::probe::Verdict;
+use crate::icecream::Seen;
 use crate::os::{Pid, Signal};
 use crate::outcome::{Next, Outcome, next};
 use crate::process::Groups;
@@ -37,6 +39,8 @@ pub use cache::Use;
 pub use jobs::{Bundled, Jobs, Progress, State};
 pub use lanes::{Asked, Fed};
 use queue::{Queue, Rows};
+pub use refused::Look;
+use refused::Refusals;
 use waiting::Waiting;
 
 /// The same for a job that took too long.
@@ -51,8 +55,8 @@ pub enum Message {
     Taken(usize),
     /// What is shipped to hosts is ready, or why it cannot be had.
     Shipped(Result<String, String>),
-    /// Jobs at once that the farm's scheduler knows of.
-    FarmSlots(usize),
+    /// What was seen of the farm.
+    Seen(Seen),
     /// An attempt is over.
     Ended(Box<Report>),
     /// The call of a batch tool was started.
@@ -107,6 +111,8 @@ struct Running {
     taken: bool,
     /// It was given up for this reason: its host does not answer any more, say.
     lost: Option<String>,
+    /// It was given up so that this machine can do it.
+    recalled: bool,
 }
 
 /// The state of a run.
@@ -141,6 +147,7 @@ pub struct Run<'a> {
     farm_ready: bool,
     farm_memory: Option<FarmMemory>,
     waiting: Waiting,
+    refusals: Refusals,
     fleet: Option<Fleet>,
     /// A fleet that is not needed yet: the cache may have all jobs.
     later: Option<Fleet>,
@@ -197,6 +204,7 @@ impl<'a> Run<'a> {
             farm_ready: true,
             farm_memory: None,
             waiting: Waiting::new(Instant::now()),
+            refusals: Refusals::default(),
             fleet: None,
             later: None,
             cache: None,
@@ -270,7 +278,7 @@ impl<'a> Run<'a> {
             }
             Message::Taken(job) => self.taken(job),
             Message::Shipped(ready) => self.shipped(ready),
-            Message::FarmSlots(slots) => self.farm_slots(slots),
+            Message::Seen(seen) => self.seen(seen),
             Message::Ended(report) => self.ended(*report),
             Message::Called(pid) => self.called(pid),
             Message::TaskEnded(_) => self.task_ended(),
@@ -299,8 +307,8 @@ impl<'a> Run<'a> {
         let fleet = self.fleet.as_ref();
         let looks = fleet.and_then(Fleet::next_look).into_iter();
         let probes = fleet.and_then(Fleet::probed_by).into_iter();
-        let waits =
-            self.rows.used(Place::Farm) > 0 && self.setup.plan.adapter.request == Delivery::Fifo;
+        let waits = self.rows.used(Place::Farm) > 0 || self.waiting.is_refused();
+        let waits = waits && self.setup.plan.adapter.request == Delivery::Fifo;
         let waiting = waits.then(|| self.waiting.next_look());
         let next = deadlines
             .chain(self.paused.iter().map(|(until, _)| *until))
@@ -326,7 +334,7 @@ impl<'a> Run<'a> {
             if self.slots.wanted(&slot) { self.slots.give_back(slot) } else { self.idle.push(slot) }
         }
         if let (Some(lost), true) = (running.lost, report.outcome != Outcome::Done) {
-            report.outcome = Outcome::FarmFault;
+            report.outcome = if running.recalled { Outcome::Recalled } else { Outcome::FarmFault };
             report.reason = lost;
         } else if running.timed_out && report.outcome != Outcome::Done {
             report.outcome = Outcome::TimedOut;
@@ -368,6 +376,9 @@ impl<'a> Run<'a> {
         let batch = place == Place::Farm && self.setup.plan.is_batch();
         if report.outcome == Outcome::NotStarted && self.make_do(&report) {
             return;
+        }
+        if self.is_refusal(&report) {
+            return self.refused(&report);
         }
         if place == Place::Farm && !batch {
             self.weigh_farm(&report);

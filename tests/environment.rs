@@ -345,3 +345,34 @@ fn administrators_see_what_they_need() {
     let output = bridge().args(["icecc-env", "--check"]).arg(half).go().code(4);
     output.stderr_has("dtlto-x.tar.zst");
 }
+
+/// Links have the compiler's path from its driver, which resolves it.
+#[test]
+fn a_link_takes_the_environment_that_was_made_before() {
+    skip_without!("clang-22", "ld.lld-22", "icecc");
+    let worker = or_skip!(static_bridge());
+    let home = Folder::new();
+    let at_home = |run: Run| {
+        let run = run.env_remove("XDG_CACHE_HOME").env_remove("XDG_CONFIG_HOME");
+        run.env("HOME", home.path(""))
+    };
+    let made = at_home(Run::new(worker).args(["icecc-env", "--compiler", "clang-22"])).go().ok();
+    assert!(made.stdout.contains("(made now)"), "{made}");
+    let archives = || {
+        let names = home.list(".cache/dtlto-bridge/icecc").into_iter();
+        names.filter(|name| name.ends_with(".tar.zst")).collect::<Vec<_>>()
+    };
+    let before = archives();
+    assert_eq!(before.len(), 1);
+    let folder = Folder::new();
+    Modules::compile(&folder, "", &[]);
+    let link = Run::new(tool("clang-22")).args(["a.o", "b.o", "c.o", "-o", "app", "-O2"]);
+    let link = link.args(["-flto=thin", "-fuse-ld=lld-22"]);
+    let link = link.arg(format!("-fthinlto-distributor={}", worker.display()));
+    let link = link.arg("-Xthinlto-distributor=--adapter=icecc").cwd(folder.path(""));
+    // No daemon is needed to see what is made for it.
+    at_home(link).env("ICECC_TEST_SOCKET", "/nonexistent/socket").go().ok();
+    assert_eq!(archives(), before);
+    let again = at_home(Run::new(worker).args(["icecc-env", "--compiler", "clang-22"])).go().ok();
+    assert!(again.stdout.contains("(was there)"), "{again}");
+}

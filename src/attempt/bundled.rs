@@ -142,6 +142,8 @@ pub fn ask(setup: &Setup, groups: &Groups) -> Result<(String, Option<String>), S
     let pack = |to: &Path| parcels.pack_probe(to);
     let start = || groups.run(&command, &|_| ());
     let (fed, ended) = fifo::feed(&bundles.request, &pack, &|| (), start);
+    // One may ask again.
+    let _ = fs::remove_file(&bundles.request);
     let ended = ended.ok_or("the client was not started")?.map_err(|error| error.to_string())?;
     if !ended.status.success() {
         return Err(failed(setup, Place::Farm, ended.status).1);

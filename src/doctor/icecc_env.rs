@@ -111,7 +111,8 @@ fn make(
 ) -> Result<environment::Environment> {
     let folder = environment.cache.as_deref();
     let folder = folder.context("no folder for it: set XDG_CACHE_HOME or HOME")?;
-    let compiler = find_compiler(wanted.compiler)?;
+    // As drivers tell it to the linker: the environment has the compiler's own name.
+    let compiler = find_compiler(wanted.compiler)?.canonicalize()?;
     let options = toolchain::Options {
         cache_folder: Some(folder),
         variables: &environment.toolchain,

@@ -26,6 +26,9 @@ const DEFAULT_CACHE: u64 = 256;
 const MB: u64 = 1_000_000;
 /// What the job may take: a node may have to get and unpack the environment.
 const JOB: Duration = Duration::from_secs(60);
+/// How often it is sent until a node takes it, and the pause before each further time.
+const TRIES: usize = 4;
+const PAUSE: Duration = Duration::from_millis(500);
 /// More nodes than these are not asked one by one.
 const ASKED: usize = 32;
 
@@ -106,7 +109,7 @@ fn nodes_of(table: &mut Table, scheduler: &Address, nodes: &[Node]) {
         let value = |key: &str| said.lines().find_map(|line| line.trim().strip_prefix(key));
         let keeps = value("Cache Size: ").and_then(|bytes| bytes.parse::<u64>().ok());
         let keeps = keeps.map_or("-".to_owned(), |bytes| format!("{} MB", bytes.div_ceil(MB)));
-        let Node { name, address, platform, slots, running, load } = node;
+        let Node { name, address, platform, slots, running, load, here: _ } = node;
         let protocol = value("Scheduler protocol: ").unwrap_or("?");
         let jobs = format!("{running}/{slots}");
         let _ = writeln!(
@@ -114,7 +117,13 @@ fn nodes_of(table: &mut Table, scheduler: &Address, nodes: &[Node]) {
             "  {name:16} {address:22} {platform:9} {jobs:5} {load:4}  {protocol:8}  {keeps}"
         );
     }
-    let usable = nodes.iter().filter(|node| node.takes_jobs() && node.platform == platform);
+    if nodes.iter().any(|node| node.here && node.slots > 0) {
+        table.note(
+            "this machine is a node itself: while others are full, the scheduler wants jobs here, where the bridge does \
+             them if there is room, and asks again if not; with iceccd -m 0 they wait for a node",
+        );
+    }
+    let usable = nodes.iter().filter(|node| node.is_of_use(platform));
     match usable.count() {
         0 => table.bad(
             &format!("nodes: none takes jobs of others for {platform}"),
@@ -152,7 +161,18 @@ fn send(table: &mut Table, setup: &Setup) -> bool {
     let asked = thread::scope(|scope| {
         let (sender, answered) = std::sync::mpsc::channel();
         let groups = &groups;
-        scope.spawn(move || drop(sender.send(ask(setup, groups))));
+        scope.spawn(move || {
+            // A scheduler that wants it here may think otherwise a moment later.
+            let mut answer = ask(setup, groups);
+            for _ in 1..TRIES {
+                if answer.is_ok() {
+                    break;
+                }
+                thread::sleep(PAUSE);
+                answer = ask(setup, groups);
+            }
+            drop(sender.send(answer));
+        });
         let answer = answered.recv_timeout(JOB);
         groups.end_all(Signal::KILL);
         answer

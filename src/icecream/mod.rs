@@ -2,7 +2,10 @@
 //! the scheduler says of its nodes. It changes nothing, and does not know what is sent there.
 
 pub mod scheduler;
+mod seen;
 pub mod text;
+
+pub use seen::{Seen, look};
 
 use std::path::PathBuf;
 

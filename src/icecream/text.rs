@@ -2,7 +2,7 @@
 //! what is not understood is left out.
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -33,12 +33,19 @@ pub struct Node {
     pub running: usize,
     /// Of 1000; then it gets no jobs.
     pub load: u32,
+    /// It is this machine, as its address tells.
+    pub here: bool,
 }
 
 impl Node {
     /// It takes jobs of other machines.
     pub fn takes_jobs(&self) -> bool {
         self.slots > 0 && !self.address.ends_with(":0")
+    }
+
+    /// It takes jobs of this machine for `platform`, and is another one.
+    pub fn is_of_use(&self, platform: &str) -> bool {
+        self.takes_jobs() && !self.here && self.platform == platform
     }
 }
 
@@ -47,8 +54,8 @@ impl Node {
 /// # Errors
 /// It cannot be reached, or does not answer as one.
 pub fn nodes(scheduler: &Address) -> anyhow::Result<Vec<Node>> {
-    let text = ask(scheduler, "listcs")?;
-    Ok(text.lines().filter_map(node).collect())
+    let (text, own) = ask(scheduler, "listcs")?;
+    Ok(text.lines().filter_map(|line| node(line, own)).collect())
 }
 
 /// Asks what a node's own daemon says of itself, as lines for people.
@@ -56,15 +63,17 @@ pub fn nodes(scheduler: &Address) -> anyhow::Result<Vec<Node>> {
 /// # Errors
 /// As [`nodes`].
 pub fn internals(scheduler: &Address, node: &str) -> anyhow::Result<String> {
-    ask(scheduler, &format!("internals {node}"))
+    Ok(ask(scheduler, &format!("internals {node}"))?.0)
 }
 
-fn ask((host, port): &Address, command: &str) -> anyhow::Result<String> {
+/// The answer, and this machine's address as the scheduler sees it.
+fn ask((host, port): &Address, command: &str) -> anyhow::Result<(String, IpAddr)> {
     let port = port.checked_add(1).context("the scheduler's port leaves none for its text")?;
     let what = || format!("the scheduler's text port {host}:{port}");
     let mut found = (&**host, port).to_socket_addrs().with_context(what)?;
     let address = found.next().with_context(what)?;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT).with_context(what)?;
+    let own = stream.local_addr().with_context(what)?.ip().to_canonical();
     let until = Instant::now() + ANSWER;
     stream.write_all(format!("{command}\nquit\n").as_bytes()).with_context(what)?;
     let mut answer = Vec::new();
@@ -81,17 +90,19 @@ fn ask((host, port): &Address, command: &str) -> anyhow::Result<String> {
     }
     let text = String::from_utf8_lossy(&answer).into_owned();
     ensure!(text.starts_with("200-ICECC"), "{} is not one of icecream", what());
-    Ok(text)
+    Ok((text, own))
 }
 
 /// ` n1 (127.0.0.1:10346) [x86_64] speed=0.00 jobs=0/2 load=750`
-fn node(line: &str) -> Option<Node> {
+fn node(line: &str, own: IpAddr) -> Option<Node> {
     let (name, rest) = line.strip_prefix(' ')?.split_once(" (")?;
     let (address, rest) = rest.split_once(") [")?;
     let (platform, rest) = rest.split_once(']')?;
     let value = |key: &str| rest.split_whitespace().find_map(|word| word.strip_prefix(key));
     let (running, slots) = value("jobs=")?.split_once('/')?;
+    let ip = address.rsplit_once(':').and_then(|(ip, _)| ip.parse::<IpAddr>().ok());
     Some(Node {
+        here: ip.is_some_and(|ip| ip.to_canonical() == own),
         name: name.trim().to_owned(),
         address: address.to_owned(),
         platform: platform.to_owned(),
@@ -101,9 +112,9 @@ fn node(line: &str) -> Option<Node> {
     })
 }
 
-/// How many jobs may be in flight: what all nodes of the platform do at once, and what each one takes ahead.
+/// How many jobs may be in flight: what all other nodes of the platform do at once, and what each one takes ahead.
 pub fn in_flight(nodes: &[Node], platform: &str) -> usize {
-    let usable = nodes.iter().filter(|node| node.takes_jobs() && node.platform == platform);
+    let usable = nodes.iter().filter(|node| node.is_of_use(platform));
     let all: usize = usable.map(|node| node.slots + 1 + node.slots / 4).sum();
     all.clamp(IN_FLIGHT.0, IN_FLIGHT.1)
 }
@@ -114,13 +125,15 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
+    const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const ANSWERED: &str = "200-ICECC 1.4.0: 11s uptime, 3 hosts, 0 jobs in queue (0 total).
 200 Use 'help' for help and 'quit' to quit.
- n1 (127.0.0.1:10346) [x86_64] speed=0.00 jobs=1/2 load=750
+ n1 (10.0.0.7:10346) [x86_64] speed=0.00 jobs=1/2 load=750
    3 COMP sub:sub on:n1 tmp/ic/j1.x.i
  big (10.0.0.9:10245) [x86_64] speed=312.5 jobs=0/32 load=0 busy installing since 3s
  arm (10.0.0.8:10245) [aarch64] speed=1.0 jobs=0/8 load=12
- sub (127.0.0.1:0) [x86_64] speed=0.00 jobs=0/0 load=751
+ sub (127.0.0.1:10245) [x86_64] speed=0.00 jobs=0/4 load=751
+ small (10.0.0.6:0) [x86_64] speed=0.00 jobs=0/2 load=7
 200 done
 200 Good Bye!
 ";
@@ -142,13 +155,17 @@ mod tests {
     fn nodes_are_told_from_jobs_and_from_talk() {
         let nodes = nodes(&scheduler(ANSWERED)).unwrap();
         let names: Vec<_> = nodes.iter().map(|node| (&*node.name, node.slots)).collect();
-        assert_eq!(names, [("n1", 2), ("big", 32), ("arm", 8), ("sub", 0)]);
-        assert_eq!((nodes[0].running, nodes[0].load, nodes[3].takes_jobs()), (1, 750, false));
+        assert_eq!(names, [("n1", 2), ("big", 32), ("arm", 8), ("sub", 4), ("small", 2)]);
+        assert_eq!((nodes[0].running, nodes[0].load, nodes[4].takes_jobs()), (1, 750, false));
+        // The one that the scheduler sees at our own address is this machine.
+        assert_eq!((nodes[3].takes_jobs(), nodes[3].here, nodes[0].here), (true, true, false));
+        let of_use = nodes.iter().filter(|node| node.is_of_use("x86_64"));
+        assert_eq!(of_use.map(|node| &*node.name).collect::<Vec<_>>(), ["n1", "big"]);
     }
 
     #[test]
     fn as_many_jobs_are_in_flight_as_nodes_take() {
-        let nodes: Vec<Node> = ANSWERED.lines().filter_map(node).collect();
+        let nodes: Vec<Node> = ANSWERED.lines().filter_map(|line| node(line, LOCALHOST)).collect();
         assert_eq!(in_flight(&nodes, "x86_64"), 2 + 1 + 32 + 1 + 8);
         assert_eq!(in_flight(&nodes, "aarch64"), 8 + 1 + 2);
         assert_eq!((in_flight(&[], "x86_64"), in_flight(&nodes[..1], "x86_64")), (4, 4));
@@ -168,8 +185,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_line_makes_it_panic(line: String, rest: String) {
-            let _ = node(&line);
-            let _ = node(&format!(" n ({line}) [{rest}] jobs={line}/{rest} load={line}"));
+            let _ = node(&line, LOCALHOST);
+            let line = format!(" n ({line}) [{rest}] jobs={line}/{rest} load={line}");
+            let _ = node(&line, LOCALHOST);
         }
     }
 }

@@ -11,32 +11,39 @@ use anyhow::Context;
 use super::Request;
 use crate::adapter::{Chroot, Scheduler};
 use crate::attempt::Setup;
-use crate::cli::{self, Icecream};
+use crate::cli;
 use crate::environment::{self, Environment};
 use crate::hosts::memory::{FarmMemory, farm_key};
-use crate::icecream::{scheduler, text};
-use crate::run::Message;
+use crate::icecream;
+use crate::run::{Look, Message, Run};
 
-/// Schedulers that are asked before the default has to do.
-const ASKED: usize = 4;
-
-/// Starts to prepare all that the adapter of `setup` needs. Says whether something must be shipped first, of which
-/// [`Message::Shipped`] tells.
-pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<Message>) -> bool {
-    let variables = request.environment.icecream.clone();
-    if let (Some(Scheduler::Icecream), None) =
-        (setup.plan.adapter.scheduler, request.options.farm_jobs)
-    {
-        let tell = tell.clone();
+/// Asks whom the farm has; [`Message::Seen`] tells.
+fn look(request: &Request<'_>, tell: &Sender<Message>) -> Look {
+    let (variables, tell) = (request.environment.icecream.clone(), tell.clone());
+    Box::new(move || {
+        let (variables, tell) = (variables.clone(), tell.clone());
         let ask = move || {
-            if let Some(slots) = slots(&variables, std::env::consts::ARCH) {
-                let _ = tell.send(Message::FarmSlots(slots));
-            }
+            let seen = icecream::look(&variables, std::env::consts::ARCH);
+            let _ = tell.send(Message::Seen(seen));
         };
-        // Without a thread the default has to do.
+        // Without a thread nobody tells, and the defaults have to do.
         let _ = thread::Builder::new().name("scheduler".into()).spawn(ask);
+    })
+}
+
+/// Starts to prepare all that the adapter of `setup` needs. If something must be shipped first, `run` waits for
+/// [`Message::Shipped`].
+pub(super) fn prepare(
+    setup: &Arc<Setup>,
+    request: &Request<'_>,
+    tell: &Sender<Message>,
+    run: &mut Run<'_>,
+) {
+    if setup.plan.adapter.scheduler == Some(Scheduler::Icecream) {
+        run.with_look(look(request, tell), request.options.farm_jobs.is_some());
     }
-    let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return false };
+    let Some(Chroot::Icecream) = setup.plan.adapter.environment else { return };
+    run.await_shipment();
     let (setup, to_run) = (setup.clone(), tell.clone());
     let (cache, salt) = (request.environment.cache.clone(), request.options.env_salt.clone());
     let make = move || {
@@ -47,7 +54,6 @@ pub(super) fn prepare(setup: &Arc<Setup>, request: &Request<'_>, tell: &Sender<M
     if let Err(error) = thread::Builder::new().name("environment".into()).spawn(make) {
         let _ = tell.send(Message::Shipped(Err(format!("no thread can be started: {error}"))));
     }
-    true
 }
 
 /// What is remembered of a farm whose scheduler assigns the hosts.
@@ -58,13 +64,6 @@ pub fn memory(setup: &Setup, environment: &cli::Environment) -> Option<FarmMemor
     let compiler = setup.parcels.as_ref()?.compiler();
     let farm = farm_key([&*setup.plan.adapter.name, compiler]);
     Some(FarmMemory::new(environment.cache.as_deref()?, farm))
-}
-
-/// Jobs that may be in flight, if a scheduler of icecream tells.
-pub fn slots(variables: &Icecream, platform: &str) -> Option<usize> {
-    let candidates = scheduler::candidates(variables).into_iter().take(ASKED);
-    let found = candidates.filter_map(|address| text::nodes(&address).ok()).next()?;
-    Some(text::in_flight(&found, platform))
 }
 
 /// The environment of the link's compiler, as icecream wants it named; all requests name its files from then on.

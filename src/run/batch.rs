@@ -65,6 +65,7 @@ impl Run<'_> {
                 deadline: None,
                 timed_out: false,
                 lost: None,
+                recalled: false,
                 taken: false,
             };
             self.running.insert(job, running);
@@ -216,9 +217,8 @@ impl Run<'_> {
     /// Jobs that wait for the farm may run here instead.
     pub(super) fn lends(&self) -> bool {
         let limits = &self.setup.plan.limits;
-        self.calls.busy_since.is_some()
-            && limits.when_busy == WhenBusy::Work
-            && limits.fallback == Fallback::Local
+        let busy = self.calls.busy_since.is_some() && limits.when_busy == WhenBusy::Work;
+        limits.fallback == Fallback::Local && (busy || self.waiting.is_slow())
     }
 
     /// Whether there is something to do on this machine.

@@ -10,7 +10,6 @@ use crate::exit::Exit;
 use crate::hosts::memory::FarmMemory;
 use crate::outcome::Outcome;
 use crate::parcel::Travel;
-use crate::process;
 
 /// So many faults of the farm in a row, without a success between them, and it is left alone.
 const FAULTS_IN_A_ROW: usize = 8;
@@ -66,7 +65,7 @@ impl Run<'_> {
         let job = report.which.job;
         let elsewhere = || {
             let another = self.fleet.as_ref().is_some_and(|fleet| fleet.has_another(job));
-            another && self.jobs.timed_out(job) == 1
+            another && self.jobs.tried(job, Outcome::TimedOut) == 1
         };
         match report.outcome {
             _ if !self.farm_works => 0,
@@ -103,8 +102,11 @@ impl Run<'_> {
                     self.farm_is_down(&reason);
                 }
             }
-            Outcome::MissingPieces | Outcome::StaysHere | Outcome::Cancelled | Outcome::Refused => {
-            }
+            Outcome::MissingPieces
+            | Outcome::Recalled
+            | Outcome::StaysHere
+            | Outcome::Cancelled
+            | Outcome::Refused => {}
         }
     }
 
@@ -124,12 +126,6 @@ impl Run<'_> {
             Ok(environment) => drop(self.setup.environment.set(environment)),
             Err(reason) => self.farm_is_down(&reason),
         }
-    }
-
-    pub(super) fn farm_slots(&mut self, slots: usize) {
-        process::allow_programs(self.local_most + slots);
-        self.farm_most = slots;
-        self.reporter.detail(&format!("the farm's scheduler has room for {slots} jobs"));
     }
 
     pub(super) fn remember_dead_farm(&self, reason: &str) {

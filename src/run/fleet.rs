@@ -135,6 +135,7 @@ impl Run<'_> {
             Outcome::FarmUnfit | Outcome::FarmDown | Outcome::ToolLocal => Ending::Unfit,
             Outcome::FarmFault | Outcome::Missing | Outcome::TimedOut => Ending::Fault,
             Outcome::MissingPieces
+            | Outcome::Recalled
             | Outcome::StaysHere
             | Outcome::Cancelled
             | Outcome::Refused

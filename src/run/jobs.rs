@@ -133,10 +133,9 @@ impl Jobs {
         self.all[job].retries
     }
 
-    /// Attempts at a job that took too long.
-    pub(super) fn timed_out(&self, job: usize) -> usize {
-        let tries = self.all[job].tries.iter();
-        tries.filter(|attempt| attempt.outcome == Outcome::TimedOut).count()
+    /// Attempts at a job that ended so.
+    pub(super) fn tried(&self, job: usize, outcome: Outcome) -> usize {
+        self.all[job].tries.iter().filter(|attempt| attempt.outcome == outcome).count()
     }
 
     pub(super) fn go_home(&mut self, job: usize) {

@@ -32,6 +32,10 @@ impl Queue {
         self.waiting.retain(|(_, job)| keep(job.0));
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

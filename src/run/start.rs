@@ -119,6 +119,7 @@ impl Run<'_> {
             timed_out: false,
             taken: false,
             lost: None,
+            recalled: false,
         };
         self.running.insert(job, running);
         let (setup, groups, sender) =

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Folder, LinkJobs, MARK, Marked, Modules, Output, Run, Running, static_bridge, until};
 
-/// The hub: the network, the scheduler, and the daemon of the machine that links, which compiles nothing. `$0` is the
+/// The hub: the network, the scheduler, and the daemon of the machine that links, with `$HUB_OPTIONS`. `$0` is the
 /// farm's folder, `$@` are nodes, each as `NAME MEMORY OPTIONS...`; their scripts are in that folder.
 const HUB: &str = r#"
 cd "$0"
@@ -36,7 +36,7 @@ done
 until grep -q 'scheduler ready' logs/scheduler; do sleep 0.01; done
 : >ready
 export ICECC_TESTS=1 # to look for the scheduler again after 3 s
-exec iceccd -n grid -s 10.77.0.1 --no-remote -m 0 -N hub -b "$0/bases/hub" -l "$0/logs/hub" -vvv
+exec iceccd -n grid -s 10.77.0.1 $HUB_OPTIONS -N hub -b "$0/bases/hub" -l "$0/logs/hub" -vvv
 "#;
 
 /// A node: the farm's folder, its number, name, megabytes of free memory or `-`, and options of its daemon.
@@ -61,6 +61,9 @@ until [ -e ready ]; do sleep 0.01; done
 export ICECC_TESTS=1
 exec iceccd -n grid -s 10.77.0.1 -N "$name" -b "$farm/bases/$name" -l "$farm/logs/$name" -vvv "$@"
 "#;
+
+/// What a daemon logs when it has got an environment; then it waits until that is unpacked, and tries it out.
+const RECEIVED: &str = "received end of environment";
 
 /// A node as all should be.
 pub(crate) const GOOD: &str = "- -m 2 --cache-limit 2000";
@@ -90,13 +93,21 @@ impl Grid {
     /// called `full`.
     #[track_caller]
     pub(crate) fn start(nodes: &[&str]) -> Grid {
+        Grid::start_where("--no-remote -m 0", nodes)
+    }
+
+    /// The same where the daemon of the machine that links has options of its own; [`Grid::start`] has it compile
+    /// nothing.
+    #[track_caller]
+    pub(crate) fn start_where(hub: &str, nodes: &[&str]) -> Grid {
         let (folder, marked) = (Folder::new(), Marked::new());
         folder.write("node", NODE);
         // The daemons' user must come to its folders.
         super::folder::open_to_all(&folder.path(""));
         let run = Run::new("unshare").args(["--net", "--mount", "--uts", "bash", "-c", HUB]);
-        let run = run.arg(folder.path("")).args(nodes).env(MARK, &marked.mark).limit(600);
-        let daemons = run.start();
+        let run =
+            run.arg(folder.path("")).args(nodes).env("HUB_OPTIONS", hub).env(MARK, &marked.mark);
+        let daemons = run.limit(600).start();
         let hub = daemons.pid();
         let nodes: Vec<String> =
             nodes.iter().map(|node| node.split(' ').next().unwrap().to_owned()).collect();
@@ -200,6 +211,15 @@ impl Grid {
     #[track_caller]
     pub(crate) fn signal(&self, name: &str, signal: Signal) {
         kill_process(self.daemon(name), signal).unwrap();
+    }
+
+    /// Halts a node as soon as it has got all of an environment, before it has tried that out.
+    #[track_caller]
+    pub(crate) fn halt_before_it_has_installed(&self, node: &str) {
+        let daemon = self.daemon(node);
+        until("the node has got the environment", || self.try_log(node).contains(RECEIVED));
+        kill_process(daemon, Signal::STOP).unwrap();
+        assert_eq!(self.installed(node), 0, "{node} was faster");
     }
 
     /// Cuts the cable of a node.
