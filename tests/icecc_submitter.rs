@@ -48,12 +48,22 @@ fn a_machine_that_is_a_node_too_uses_the_others() {
     assert!(farm > 0 && !output.stderr.contains("not used any more"), "{output}");
     user.assert_made(farm as usize, &output);
     assert_most("a submitter that is a node, second link", &user, &link(&["--local-jobs=1"]));
-    let output = link(&["--fallback=never"]);
-    assert_eq!(assert_most("the same, --fallback never", &user, &output), 52);
-    // Far more clients than the nodes take.
-    let output = link(&["--fallback=never", "--farm-jobs=52"]);
-    assert_eq!(assert_most("the same with 52 clients", &user, &output), 52);
-    assert!(user.stats()["tool_local"].as_u64() > Some(0), "nothing was refused: {output}");
+    for options in [["--fallback=never", "--retries=2"], ["--fallback=never", "--farm-jobs=52"]] {
+        let output = user.run(&grid, &options).limit(60).go();
+        assert_all_or_the_cure(&format!("the same, {options:?}"), &user, &output);
+    }
+}
+
+/// A scheduler offers an idle submitter before nodes that it knows better, and so a link's last job to nobody else:
+/// where that may not run here, the link ends with the cure.
+#[track_caller]
+fn assert_all_or_the_cure(what: &str, user: &Submitter, output: &Output) {
+    note(what, output);
+    if output.status.success() {
+        return user.assert_made(user.jobs.file.jobs.len(), output);
+    }
+    assert_eq!(output.status.code(), Some(4), "{output}");
+    assert!(output.stderr.contains("iceccd -m 0"), "{output}");
 }
 
 #[test]
@@ -77,12 +87,16 @@ fn environments_that_are_still_being_installed_end_no_farm() {
         grid.halt_before_it_has_installed("n1");
         std::thread::sleep(Duration::from_secs(5));
         grid.signal("n1", Signal::CONT);
-        let output = running.wait().ok();
+        let output = running.wait();
         let what =
             format!("a node installs for 5 s while the scheduler offers the submitter, {options}");
+        if options == "--fallback=never" {
+            assert_all_or_the_cure(&what, &user, &output);
+            continue;
+        }
+        let output = output.ok();
         note(&what, &output);
         let farm = user.stats()["places"]["farm"].as_u64().unwrap();
-        assert!(farm == 52 || options != "--fallback=never", "{output}");
         assert!(user.stats()["tool_local"].as_u64() > Some(0), "nothing was refused: {output}");
         assert!(!output.stderr.contains("not used any more"), "{output}");
         user.assert_made(farm as usize, &output);

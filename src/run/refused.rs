@@ -18,7 +18,7 @@ pub type Look = Box<dyn Fn()>;
 /// An answer counts for so long.
 const FRESH: Duration = Duration::from_secs(2);
 /// The pause before another attempt doubles so often.
-const DOUBLED: u32 = 3;
+const DOUBLED: u32 = 2;
 
 /// What is known of a farm that refuses jobs.
 #[derive(Default)]
