@@ -235,7 +235,7 @@ impl<'a> Job<'a> {
                     busy(needed, allowed.total_memory.saturating_sub(promised))
                 }
                 NoFolder::Failed(error) => match error.downcast_ref().is_some_and(is_full) {
-                    true => Answer::Busy { reason: format!("the job's folder: {error:#}") },
+                    true => Answer::Unfit { reason: format!("the job's folder: {error:#}") },
                     false => Answer::Failed { reason: format!("{error:#}") },
                 },
             })?;
@@ -379,7 +379,7 @@ fn failed<E: std::fmt::Display>(at: &str) -> impl FnOnce(E) -> Answer {
 
 fn not_read(error: io::Error) -> Answer {
     match is_full(&error) {
-        true => Answer::Busy { reason: format!("the request: {error}") },
+        true => Answer::Unfit { reason: format!("the request: {error}") },
         false => failed("the request")(error),
     }
 }
