@@ -99,13 +99,17 @@ fn a_killed_worker_takes_clang_along_and_the_next_one_sweeps() {
     let worker = Worker::new("");
     worker.answer(&mut prepared).done();
     let request = worker.pack(&mut prepared);
-    // clang is quick: it may have ended before it could be stopped.
+    // clang is quick: it may have ended before it could be stopped. Before it is clang, nothing ends it with its worker
+    // while it stands still.
+    let is_clang = |pid| {
+        fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("clang"))
+    };
     let stopped = || {
         let running = worker.run([&request, &worker.folder.path("response")]).start();
         let scratch = worker.folder.path("scratch");
         let end = Instant::now() + Duration::from_secs(2);
         while Instant::now() < end {
-            for pid in processes_in(&scratch) {
+            for pid in processes_in(&scratch).into_iter().filter(|&pid| is_clang(pid)) {
                 if kill_process(pid, Signal::STOP).is_ok() && processes_in(&scratch) == [pid] {
                     return Some((running, pid));
                 }
