@@ -44,31 +44,19 @@ impl Kept {
     }
 
     fn stats(&self) -> Value {
-        serde_json::from_slice(&self.jobs.folder.read("stats.json")).unwrap()
+        self.jobs.stats()
     }
 
     /// All objects are there and right, and so many were made on the farm; nothing else is there.
     #[track_caller]
     fn assert_made(&self, farm: usize, output: &Output) {
-        let (stats, count) = (self.stats(), self.jobs.file.jobs.len());
-        assert_eq!(stats["places"]["farm"], farm, "{stats:#}{output}");
-        assert_eq!(stats["places"]["local"], count - farm, "{stats:#}{output}");
-        let (folder, jobs) = (&self.jobs.folder, &self.jobs.file.jobs);
-        let found: Vec<_> = jobs.iter().map(|job| folder.read(&*job.object)).collect();
-        for (number, object) in found.iter().enumerate() {
-            assert!(*object == self.jobs.made_here(number), "jobs[{number}]");
-        }
-        self.assert_nothing_left();
+        self.jobs.assert_made(farm, output);
     }
 
     /// No object, no bundle, no folder of ours.
     #[track_caller]
     fn assert_nothing_left(&self) {
-        let left = self.jobs.folder.list("").into_iter().filter(|name| {
-            let ours = ["/", ".i", ".out", ".native.o"].iter().any(|end| name.ends_with(end));
-            ours || name.contains("dtlto-bridge")
-        });
-        assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
+        self.jobs.assert_nothing_left();
     }
 
     /// The reasons of all attempts on the farm.

@@ -328,15 +328,13 @@ impl Submitter {
     }
 
     pub(crate) fn stats(&self) -> Value {
-        serde_json::from_slice(&self.jobs.folder.read("stats.json")).unwrap()
+        self.jobs.stats()
     }
 
     /// All objects are there and right, and so many were made on the farm; nothing else is there.
     #[track_caller]
     pub(crate) fn assert_made(&self, farm: usize, output: &Output) {
-        let (stats, count) = (self.stats(), self.jobs.file.jobs.len());
-        assert_eq!(stats["places"]["farm"], farm, "{stats:#}{output}");
-        assert_eq!(stats["places"]["local"], count - farm, "{stats:#}{output}");
+        self.jobs.assert_places(farm, output);
         let (folder, jobs) = (&self.jobs.folder, &self.jobs.file.jobs);
         let made = |job: &Job| {
             let object = folder.read(&*job.object);
@@ -344,7 +342,7 @@ impl Submitter {
             object
         };
         let found: Vec<_> = jobs.iter().map(made).collect();
-        let here = || (0..count).map(|number| self.jobs.made_here(number)).collect();
+        let here = || (0..jobs.len()).map(|number| self.jobs.made_here(number)).collect();
         let expected = self.expected.get_or_init(here);
         for (number, object) in found.iter().enumerate() {
             assert!(*object == expected[number], "jobs[{number}]");
@@ -355,10 +353,6 @@ impl Submitter {
     /// No object, no pipe, no folder of ours.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
-        let left = self.jobs.folder.list("").into_iter().filter(|name| {
-            let ours = ["/", ".i", ".out", ".native.o"].iter().any(|end| name.ends_with(end));
-            ours || name.contains("dtlto-bridge")
-        });
-        assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
+        self.jobs.assert_nothing_left();
     }
 }

@@ -10,6 +10,7 @@ use dtlto_bridge::bundle::{
 use dtlto_bridge::jobfile::JobFile;
 use dtlto_bridge::toolchain::{Identity, Options, identify};
 use dtlto_bridge::worker::compiler::identity_by_bytes;
+use serde_json::Value;
 
 use super::{Folder, Output, Run, bridge_path, link, lld_link, tool};
 
@@ -72,6 +73,41 @@ impl LinkJobs {
         let names = Names::new(&self.file.jobs);
         let job = &self.file.jobs[number];
         prepare(job, (number, 1), (&names, &Library::default()), &about).unwrap()
+    }
+
+    /// What `--stats=stats.json` said.
+    pub(crate) fn stats(&self) -> Value {
+        serde_json::from_slice(&self.folder.read("stats.json")).unwrap()
+    }
+
+    /// So many objects were made on the farm, and the others here.
+    #[track_caller]
+    pub(crate) fn assert_places(&self, farm: usize, output: &Output) {
+        let (stats, count) = (self.stats(), self.file.jobs.len());
+        assert_eq!(stats["places"]["farm"], farm, "{stats:#}{output}");
+        assert_eq!(stats["places"]["local"], count - farm, "{stats:#}{output}");
+    }
+
+    /// All objects are there and right, and so many were made on the farm; nothing else is there.
+    #[track_caller]
+    pub(crate) fn assert_made(&self, farm: usize, output: &Output) {
+        self.assert_places(farm, output);
+        let found: Vec<_> =
+            self.file.jobs.iter().map(|job| self.folder.read(&*job.object)).collect();
+        for (number, object) in found.iter().enumerate() {
+            assert!(*object == self.made_here(number), "jobs[{number}]");
+        }
+        self.assert_nothing_left();
+    }
+
+    /// No object, no bundle, no pipe, no folder of ours.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        let left = self.folder.list("").into_iter().filter(|name| {
+            let ours = ["/", ".i", ".out", ".native.o"].iter().any(|end| name.ends_with(end));
+            ours || name.contains("dtlto-bridge")
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [""; 0]);
     }
 
     /// The bytes of the object that the job's own command makes here.
